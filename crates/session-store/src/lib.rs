@@ -1,1 +1,15 @@
-//! Skeleton.
+//! Durable sessions: the event log, the messages the model saw, and the turns.
+//!
+//! This crate owns what is kept of a session and who may write to it.
+//! It refuses to know what an event or a message means: payloads are opaque bytes that come back exactly as they went in.
+
+mod error;
+mod record;
+mod store;
+
+pub use error::{Cause, ClaimError, OpenError, StoreError};
+pub use record::{
+    Batch, EventKind, EventRecord, ListCursor, ListQuery, MessageRecord, NewSession, SessionPatch,
+    SessionRecord, TurnEnd, TurnRecord, TurnStart, TurnState,
+};
+pub use store::{MAX_BATCH_BYTES, MAX_PAGE_BYTES, SessionStore};
