@@ -1,1 +1,20 @@
-//! Skeleton.
+//! Configuration of the ZeroClaw ACP programs: one TOML file, `ZEROCLAW_a__b` variables over it, defaults under it.
+//!
+//! The crate reads and edits the configuration file and nothing else. The environment is a value handed in ([`Env`]), so
+//! nothing here looks at the process; it refuses to guess at a misspelt key and never shows a secret.
+
+mod env;
+mod error;
+mod names;
+mod paths;
+mod secret;
+mod types;
+
+pub use crate::env::Env;
+pub use crate::error::{ConfigError, Location};
+pub use crate::names::{AliasError, Family, ModelRef, ModelRefError, check_alias};
+pub use crate::paths::{Paths, resolve_paths};
+pub use crate::secret::Secret;
+pub use crate::types::{
+    AcpConfig, AgentConfig, Config, ErrorCodes, Level, ModelConfig, RiskProfile, RuntimeProfile, StoreConfig, SyncMode,
+};

@@ -1,0 +1,316 @@
+//! The typed configuration that the rest of the workspace reads, and the questions it can answer about itself.
+//!
+//! Plain data with public fields: what is read from where is the business of the loader.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::names::{Family, ModelRef};
+use crate::secret::Secret;
+
+/// Holds the whole configuration with every layer applied.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Config {
+    /// The agent server: `[acp]`.
+    pub acp: AcpConfig,
+    /// The agents by alias: `[agents.<alias>]`.
+    pub agents: BTreeMap<String, AgentConfig>,
+    /// The models: `[providers.models.<family>.<alias>]`.
+    pub models: BTreeMap<ModelRef, ModelConfig>,
+    /// The named risk profiles: `[risk_profiles.<name>]`, as written, without what they inherit.
+    pub risk_profiles: BTreeMap<String, RiskProfile>,
+    /// The named runtime profiles: `[runtime_profiles.<name>]`.
+    pub runtime_profiles: BTreeMap<String, RuntimeProfile>,
+    /// The base of the profile `default`: `[autonomy]`.
+    pub autonomy: RiskProfile,
+    /// The session store: `[store]`.
+    pub store: StoreConfig,
+    /// Where data is kept, when the configuration says so; the final answer is in [`Paths`](crate::Paths).
+    pub data_dir: Option<PathBuf>,
+}
+
+impl Config {
+    /// Lists the agents that can be started, in the order of their names.
+    pub fn dispatchable(&self) -> Vec<&str> {
+        self.agents.keys().map(String::as_str).filter(|alias| self.agent_problem(alias).is_none()).collect()
+    }
+
+    /// Says why an agent cannot be started; `None` when it can.
+    pub fn agent_problem(&self, alias: &str) -> Option<String> {
+        let Some(agent) = self.agents.get(alias) else {
+            return Some(format!("agent `{alias}` is not configured"));
+        };
+        if !agent.enabled {
+            return Some(format!("agent `{alias}` is disabled"));
+        }
+        let Some(provider) = &agent.model_provider else {
+            return Some(format!("agent `{alias}` has no `model_provider`"));
+        };
+        let reference = match provider.parse::<ModelRef>() {
+            Ok(reference) => reference,
+            Err(error) => {
+                return Some(format!("agent `{alias}` has the `model_provider` `{provider}`: {error}"));
+            }
+        };
+        let Some(model) = self.models.get(&reference) else {
+            return Some(format!("agent `{alias}` uses the model `{reference}`, which is not configured"));
+        };
+        let missing = match reference.family {
+            Family::Custom if model.uri.is_none() => "uri",
+            Family::Scripted if model.script.is_none() => "script",
+            Family::Anthropic
+            | Family::Openai
+            | Family::Openrouter
+            | Family::Gemini
+            | Family::Ollama
+            | Family::Llamacpp
+            | Family::Lmstudio
+            | Family::Vllm
+            | Family::Custom
+            | Family::Builtin
+            | Family::Scripted => return None,
+        };
+        Some(format!("agent `{alias}` uses the model `{reference}`, which has no `{missing}`"))
+    }
+
+    /// Finds the model of an agent; `None` when the agent or its model is not configured.
+    pub fn model_of(&self, alias: &str) -> Option<(&ModelRef, &ModelConfig)> {
+        let reference = self.agents.get(alias)?.model_provider.as_ref()?.parse::<ModelRef>().ok()?;
+        self.models.get_key_value(&reference)
+    }
+
+    /// Returns the risk profile of this name with what it inherits.
+    ///
+    /// The profile `default` takes each key it leaves out from `[autonomy]`, and need not be written at all; any other
+    /// profile stands for itself. A name that is not configured gives the profile `default`.
+    pub fn effective_risk_profile(&self, name: &str) -> RiskProfile {
+        if name != DEFAULT_PROFILE
+            && let Some(profile) = self.risk_profiles.get(name)
+        {
+            return profile.clone();
+        }
+        match self.risk_profiles.get(DEFAULT_PROFILE) {
+            Some(profile) => profile.over(&self.autonomy),
+            None => self.autonomy.clone(),
+        }
+    }
+
+    /// Returns the runtime profile of this name; one that is not configured sets nothing.
+    pub fn effective_runtime_profile(&self, name: &str) -> RuntimeProfile {
+        self.runtime_profiles.get(name).cloned().unwrap_or_default()
+    }
+}
+
+/// Configures the agent server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AcpConfig {
+    /// The agent used when a new session names none.
+    pub default_agent: Option<String>,
+    /// How many sessions may be active at once.
+    pub max_sessions: usize,
+    /// After how long an idle session is closed and a permission request is given up.
+    pub session_timeout_secs: u64,
+    /// Which table of error codes is spoken.
+    pub error_codes: ErrorCodes,
+    /// Whether leniency towards malformed requests is switched off.
+    pub strict: bool,
+    /// The longest line or message that is accepted.
+    pub max_line_bytes: usize,
+    /// Whether commands run in the terminal of the client where it offers one.
+    pub client_terminal: bool,
+}
+
+impl Default for AcpConfig {
+    fn default() -> Self {
+        Self {
+            default_agent: None,
+            max_sessions: 10,
+            session_timeout_secs: 3600,
+            error_codes: ErrorCodes::Zeroclaw,
+            strict: false,
+            max_line_bytes: 32 * 1024 * 1024,
+            client_terminal: false,
+        }
+    }
+}
+
+/// Names a table of error codes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ErrorCodes {
+    /// The codes that ZeroClaw clients know.
+    #[default]
+    Zeroclaw,
+    /// The codes of the official protocol.
+    Spec,
+}
+
+/// Configures one agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentConfig {
+    /// Whether sessions may be created for it.
+    pub enabled: bool,
+    /// The model it uses, as `family.alias`.
+    pub model_provider: Option<String>,
+    /// The name of its risk profile.
+    pub risk_profile: String,
+    /// The name of its runtime profile.
+    pub runtime_profile: String,
+    /// Its own directory; absent means `<data dir>/agents/<alias>/workspace`.
+    pub workspace: Option<PathBuf>,
+}
+
+impl Default for AgentConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            model_provider: None,
+            risk_profile: DEFAULT_PROFILE.to_owned(),
+            runtime_profile: DEFAULT_PROFILE.to_owned(),
+            workspace: None,
+        }
+    }
+}
+
+/// Configures one model.
+#[derive(Clone, Default, PartialEq)]
+pub struct ModelConfig {
+    /// The name of the model as the provider knows it.
+    pub model: Option<String>,
+    /// The key sent to the provider.
+    pub api_key: Option<Secret>,
+    /// The address of the provider, where it is not the family's own.
+    pub uri: Option<String>,
+    /// Whether the model understands tool calls; absent means what the family usually does.
+    pub native_tools: Option<bool>,
+    /// The most tokens of one answer.
+    pub max_output_tokens: Option<u32>,
+    /// How many tokens the model can read.
+    pub context_window: Option<u64>,
+    /// The sampling temperature.
+    pub temperature: Option<f64>,
+    /// The script file of the family `scripted`.
+    pub script: Option<PathBuf>,
+    /// The context length asked of an Ollama server.
+    pub num_ctx: Option<u64>,
+    /// After how long without a byte a stream is given up.
+    pub idle_timeout_secs: Option<u64>,
+}
+
+impl fmt::Debug for ModelConfig {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("ModelConfig")
+            .field("model", &self.model)
+            .field("api_key", &self.api_key)
+            .field("uri", &self.uri.as_deref().map(mask_uri))
+            .field("native_tools", &self.native_tools)
+            .field("max_output_tokens", &self.max_output_tokens)
+            .field("context_window", &self.context_window)
+            .field("temperature", &self.temperature)
+            .field("script", &self.script)
+            .field("num_ctx", &self.num_ctx)
+            .field("idle_timeout_secs", &self.idle_timeout_secs)
+            .finish()
+    }
+}
+
+/// Says what an agent may do and what it must ask for. An empty list and an absent value mean "not said".
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RiskProfile {
+    /// How much the agent may do by itself; absent means supervised.
+    pub level: Option<Level>,
+    /// Tools that need no permission.
+    pub auto_approve: Vec<String>,
+    /// Tools that always need permission.
+    pub always_ask: Vec<String>,
+    /// Tools that the agent does not have.
+    pub excluded_tools: Vec<String>,
+    /// Commands that the shell tool may run.
+    pub allowed_commands: Vec<String>,
+    /// Paths that no tool touches, as written.
+    pub forbidden_paths: Vec<String>,
+    /// Directories beside the working directory that tools may use.
+    pub allowed_roots: Vec<String>,
+    /// Directories that tools may only read.
+    pub read_only_roots: Vec<String>,
+    /// Whether tools stay inside the working directory and the allowed roots.
+    pub workspace_only: Option<bool>,
+}
+
+impl RiskProfile {
+    /// Fills what this profile leaves out from another.
+    fn over(&self, base: &Self) -> Self {
+        fn list(own: &[String], base: &[String]) -> Vec<String> {
+            if own.is_empty() { base.to_vec() } else { own.to_vec() }
+        }
+        Self {
+            level: self.level.or(base.level),
+            auto_approve: list(&self.auto_approve, &base.auto_approve),
+            always_ask: list(&self.always_ask, &base.always_ask),
+            excluded_tools: list(&self.excluded_tools, &base.excluded_tools),
+            allowed_commands: list(&self.allowed_commands, &base.allowed_commands),
+            forbidden_paths: list(&self.forbidden_paths, &base.forbidden_paths),
+            allowed_roots: list(&self.allowed_roots, &base.allowed_roots),
+            read_only_roots: list(&self.read_only_roots, &base.read_only_roots),
+            workspace_only: self.workspace_only.or(base.workspace_only),
+        }
+    }
+}
+
+/// Names how much an agent may do by itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Nothing that changes anything.
+    Readonly,
+    /// Whatever is risky asks first.
+    #[default]
+    Supervised,
+    /// Nothing asks.
+    Full,
+}
+
+/// Sets the limits of one turn; an absent value means the program's own default.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RuntimeProfile {
+    /// How often the model may call tools within a turn.
+    pub max_tool_iterations: Option<u32>,
+    /// After how long a shell command is ended.
+    pub shell_timeout_secs: Option<u64>,
+    /// How many tokens of conversation are sent to the model.
+    pub max_context_tokens: Option<u64>,
+    /// The most tokens of one answer.
+    pub max_output_tokens: Option<u32>,
+}
+
+/// Configures the session store.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoreConfig {
+    /// When written data is forced to the disk.
+    pub sync: SyncMode,
+}
+
+/// Names when written data is forced to the disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SyncMode {
+    /// Never: a crash of the machine may lose turns, a crash of the program does not.
+    Off,
+    /// At the end of each turn, before it is answered.
+    #[default]
+    Turn,
+    /// At every write.
+    Always,
+}
+
+/// Hides the parts of an address that may carry a key: user information and the query.
+pub(crate) fn mask_uri(uri: &str) -> String {
+    let (scheme, rest) = uri.split_once("://").map_or(("", uri), |(scheme, rest)| (scheme, rest));
+    let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, _)| (rest, "?***"));
+    let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    let authority = authority.rsplit_once('@').map_or(authority.to_owned(), |(_, host)| format!("***@{host}"));
+    let separator = if scheme.is_empty() { "" } else { "://" };
+    format!("{scheme}{separator}{authority}{path}{query}")
+}
+
+/// The profile that an agent has when it names none; it exists without being written.
+pub(crate) const DEFAULT_PROFILE: &str = "default";
