@@ -1,0 +1,70 @@
+//! The closed set of things a tool can do, each resolved to exactly one effect.
+//! An action carries everything that is needed to perform it, so that what was judged and shown is what runs.
+
+use std::sync::Arc;
+
+use crate::RootedPath;
+
+/// One exact, resolved effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Reads a file, lists a directory or searches below it.
+    Read {
+        /// The file or directory.
+        path: RootedPath,
+    },
+    /// Replaces the whole content of one file.
+    Write {
+        /// The file.
+        path: RootedPath,
+        /// The bytes the file has afterwards.
+        content: Arc<[u8]>,
+        /// What must be there for the write to happen.
+        replaces: Replaces,
+    },
+    /// Runs one program.
+    Run {
+        /// Program and arguments exactly as they are executed.
+        argv: Vec<String>,
+        /// The directory it starts in.
+        cwd: RootedPath,
+        /// The command as the model wrote it, for display only.
+        shown: String,
+    },
+    /// Talks to the user through the client (questions, plans, notes); touches nothing else.
+    Converse,
+}
+
+/// The state of a file that a write was prepared against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replaces {
+    /// The file does not exist.
+    Nothing,
+    /// The file has content with this SHA-256 digest.
+    Content([u8; 32]),
+}
+
+impl Action {
+    /// Returns the key under which "always" answers for this action are remembered:
+    /// the exact program and directory, or the tool and the exact file.
+    #[must_use]
+    pub fn scope(&self, tool: &str) -> String {
+        match self {
+            Self::Read { path } => format!("{tool}\u{0}read\u{0}{}", path.absolute().display()),
+            Self::Write { path, .. } => format!("{tool}\u{0}write\u{0}{}", path.absolute().display()),
+            Self::Run { argv, cwd, .. } => {
+                format!("{tool}\u{0}run\u{0}{}\u{0}{}", cwd.absolute().display(), argv.join("\u{0}"))
+            }
+            Self::Converse => format!("{tool}\u{0}converse"),
+        }
+    }
+
+    /// Reports whether the action can change anything outside the conversation.
+    #[must_use]
+    pub fn has_side_effect(&self) -> bool {
+        match self {
+            Self::Read { .. } | Self::Converse => false,
+            Self::Write { .. } | Self::Run { .. } => true,
+        }
+    }
+}

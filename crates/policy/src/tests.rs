@@ -1,0 +1,129 @@
+//! Paths and verdicts, table by table.
+
+use crate::{Action, Judgement, Level, PathError, Replaces, Root, RootKind, Roots, Ruleset, judge};
+
+fn roots() -> Roots {
+    Roots::new(vec![
+        Root::new("/w/proj".into(), RootKind::Session),
+        Root::new("/data/agents/main".into(), RootKind::Agent),
+        Root::new("/w/proj/vendor".into(), RootKind::ReadOnly),
+    ])
+}
+
+#[test]
+fn paths_inside_are_located() {
+    let cases = [
+        ("a..b.txt", "/w/proj/a..b.txt", 0),
+        ("src/../b", "/w/proj/b", 0),
+        ("/w/proj/.", "/w/proj", 0),
+        (".", "/w/proj", 0),
+        ("/w/proj/", "/w/proj", 0),
+        ("vendor/x.c", "/w/proj/vendor/x.c", 2),
+        ("/data/agents/main/IDENTITY.md", "/data/agents/main/IDENTITY.md", 1),
+        ("..%2fx", "/w/proj/..%2fx", 0),
+        ("~x", "/w/proj/~x", 0),
+    ];
+    for (text, absolute, root) in cases {
+        let path = roots().locate(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!((path.absolute().to_str(), path.root()), (Some(absolute), root), "{text}");
+    }
+}
+
+#[test]
+fn paths_outside_are_refused() {
+    let outside = |text: &str| PathError::Outside(text.to_owned());
+    let cases = [
+        ("", PathError::Empty),
+        ("a\0b", PathError::Nul),
+        ("~/x", PathError::Home),
+        ("~", PathError::Home),
+        ("file:///etc/passwd", PathError::Uri),
+        ("../x", outside("../x")),
+        ("a/../../x", outside("a/../../x")),
+        ("/w/proj-evil/x", outside("/w/proj-evil/x")),
+        ("/etc/passwd", outside("/etc/passwd")),
+        ("../../../../../../etc/passwd", outside("../../../../../../etc/passwd")),
+    ];
+    for (text, error) in cases {
+        assert_eq!(roots().locate(text), Err(error), "{text}");
+    }
+    assert_eq!(roots().locate(&"x".repeat(5000)), Err(PathError::TooLong));
+}
+
+fn verdict(rules: &Ruleset, tool: &str, action: Action) -> &'static str {
+    match judge(rules, &roots(), tool, action) {
+        Judgement::Granted(_) => "allow",
+        Judgement::Pending(_) => "ask",
+        Judgement::Refused(_) => "deny",
+    }
+}
+
+fn read(text: &str) -> Action {
+    Action::Read { path: roots().locate(text).expect("a path inside") }
+}
+
+fn write(text: &str) -> Action {
+    let path = roots().locate(text).expect("a path inside");
+    Action::Write { path, content: b"x".as_slice().into(), replaces: Replaces::Nothing }
+}
+
+fn run() -> Action {
+    Action::Run { argv: vec!["ls".into()], cwd: roots().locate(".").expect("inside"), shown: "ls".into() }
+}
+
+#[test]
+fn levels_decide() {
+    let cases = [
+        (Level::Readonly, ["allow", "deny", "deny", "allow"]),
+        (Level::Supervised, ["allow", "ask", "ask", "allow"]),
+        (Level::Full, ["allow", "allow", "allow", "allow"]),
+    ];
+    for (level, expected) in cases {
+        let rules = Ruleset::new(level);
+        let seen = [
+            verdict(&rules, "file_read", read("a")),
+            verdict(&rules, "file_write", write("a")),
+            verdict(&rules, "shell", run()),
+            verdict(&rules, "todo_write", Action::Converse),
+        ];
+        assert_eq!(seen, expected, "{level:?}");
+    }
+}
+
+#[test]
+fn the_strictest_rule_wins() {
+    let mut rules = Ruleset::new(Level::Full);
+    rules.forbidden_paths = vec!["/w/proj/secret".into()];
+    rules.always_ask = vec!["shell".into()];
+    rules.excluded_tools = vec!["file_write".into()];
+    assert_eq!(verdict(&rules, "file_read", read("secret/key")), "deny");
+    assert_eq!(verdict(&rules, "file_read", read("secrets")), "allow");
+    assert_eq!(verdict(&rules, "shell", run()), "ask");
+    assert_eq!(verdict(&rules, "file_write", write("a")), "deny");
+    assert_eq!(verdict(&rules, "file_edit", write("vendor/a")), "deny");
+
+    let mut rules = Ruleset::new(Level::Supervised);
+    rules.auto_approve = vec!["shell".into()];
+    assert_eq!(verdict(&rules, "shell", run()), "allow");
+    rules.always_ask = vec!["*".into()];
+    assert_eq!(verdict(&rules, "shell", run()), "ask");
+    rules.level = Level::Readonly;
+    assert_eq!(verdict(&rules, "shell", run()), "deny");
+}
+
+#[test]
+fn a_permit_hands_out_the_action_that_was_judged() {
+    let Judgement::Pending(pending) = judge(&Ruleset::new(Level::Supervised), &roots(), "shell", run()) else {
+        panic!("supervised asks before a command runs");
+    };
+    assert_eq!(pending.reasons().len(), 1);
+    assert_eq!(pending.approve().into_action(), run());
+}
+
+#[test]
+fn scopes_tell_actions_apart() {
+    let scopes =
+        [read("a").scope("t"), write("a").scope("t"), write("b").scope("t"), run().scope("t"), run().scope("u")];
+    let distinct: std::collections::BTreeSet<&String> = scopes.iter().collect();
+    assert_eq!(distinct.len(), scopes.len());
+}

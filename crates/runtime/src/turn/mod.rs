@@ -1,0 +1,199 @@
+//! The life of one turn: model call, tool calls, next model call, until the model is done.
+//! Its events go to a [`TurnSink`]; what needs a person goes to an [`Approver`] or an [`Asker`].
+
+use std::{fmt::Debug, sync::Arc};
+
+use async_trait::async_trait;
+use zeroclaw_policy::Reason;
+
+use crate::{
+    model::{Message, Usage},
+    tool::{Location, PlanEntry, ToolContent, ToolKind},
+};
+
+/// How far a tool call is; the names are ACP's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallStatus {
+    /// Announced.
+    Pending,
+    /// Running.
+    InProgress,
+    /// Done.
+    Completed,
+    /// Not possible, denied, cancelled or gone wrong.
+    Failed,
+}
+
+/// Something a client may show while a turn runs. Borrowed: the sink encodes it at once.
+#[derive(Clone, Debug)]
+pub enum TurnEvent<'a> {
+    /// Visible text; chunks with the same id belong to one message.
+    Text {
+        /// The message's id.
+        message: &'a str,
+        /// The text.
+        text: &'a str,
+    },
+    /// Reasoning text.
+    Thought {
+        /// The message's id.
+        message: &'a str,
+        /// The text.
+        text: &'a str,
+    },
+    /// A tool call begins: status pending.
+    CallStarted {
+        /// The call's id, unique in the session.
+        id: &'a str,
+        /// The tool.
+        tool: &'a str,
+        /// What editors show it as.
+        kind: ToolKind,
+        /// What it does, in one line.
+        title: &'a str,
+        /// The model's arguments as JSON text; valid JSON.
+        raw_input: &'a str,
+        /// What it touches.
+        locations: &'a [Location],
+        /// The whole command or diff.
+        content: &'a [ToolContent],
+    },
+    /// A tool call changed. Lists that are present replace what was there.
+    CallChanged {
+        /// The call's id.
+        id: &'a str,
+        /// The tool.
+        tool: &'a str,
+        /// The new status.
+        status: Option<CallStatus>,
+        /// The new title.
+        title: Option<&'a str>,
+        /// What to show.
+        content: Option<&'a [ToolContent]>,
+        /// Places.
+        locations: Option<&'a [Location]>,
+        /// The text result, bounded.
+        raw_output: Option<&'a str>,
+    },
+    /// The plan, complete.
+    Plan(&'a [PlanEntry]),
+    /// Tokens used and the window's size after a model call.
+    Usage {
+        /// Tokens in the window now.
+        used: u64,
+        /// Tokens the window holds.
+        size: u64,
+    },
+}
+
+/// Whether the sink can take more at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a full sink is waited for with `drained`"]
+pub enum Flow {
+    /// Go on.
+    Ready,
+    /// Wait for [`TurnSink::drained`] before the next event.
+    Full,
+}
+
+/// Where a turn's events and messages go, in order.
+#[async_trait]
+pub trait TurnSink: Send + Sync {
+    /// Takes one event. Never blocks and never loses it.
+    fn emit(&self, event: TurnEvent<'_>) -> Flow;
+
+    /// Resolves when the sink has room again.
+    async fn drained(&self);
+
+    /// Takes a finished message of the conversation, to be kept with the turn.
+    fn record(&self, message: &Arc<Message>);
+}
+
+/// A question about one action.
+#[derive(Clone, Debug)]
+pub struct ApprovalRequest<'a> {
+    /// The call it belongs to; announced already.
+    pub call_id: &'a str,
+    /// The tool.
+    pub tool: &'a str,
+    /// What editors show it as.
+    pub kind: ToolKind,
+    /// One line that says what is done.
+    pub title: &'a str,
+    /// The model's arguments as JSON text; valid JSON.
+    pub raw_input: &'a str,
+    /// What it touches.
+    pub locations: &'a [Location],
+    /// The whole command or diff.
+    pub content: &'a [ToolContent],
+    /// Why it is asked.
+    pub reasons: &'a [Reason],
+    /// What "always" would cover, for the option's name.
+    pub always_covers: &'a str,
+}
+
+/// The answer to an [`ApprovalRequest`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Approval {
+    /// This once.
+    AllowOnce,
+    /// This and the same again.
+    AllowAlways,
+    /// Not now.
+    RejectOnce,
+    /// Not now and not again.
+    RejectAlways,
+    /// Nobody decided: time ran out, an answer that makes no sense, no client. Counts as a rejection; the text says which.
+    NoDecision(String),
+}
+
+/// Asks people for permission. A turn that is cancelled drops the future; the implementation then withdraws the question.
+#[async_trait]
+pub trait Approver: Send + Sync {
+    /// Asks and waits.
+    async fn approve(&self, request: ApprovalRequest<'_>) -> Approval;
+}
+
+/// The answer to a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The chosen text.
+    Choice(String),
+    /// The person declined or nobody decided; the text says which.
+    None(String),
+    /// The client cannot be asked in this way; the text says why.
+    Unsupported(String),
+}
+
+/// Asks people questions that are not permissions.
+#[async_trait]
+pub trait Asker: Send + Sync {
+    /// Asks and waits. With no choices the client must support free text.
+    async fn ask(&self, call_id: &str, question: &str, choices: &[String]) -> Answer;
+}
+
+/// Why a turn ended without an error; the names are ACP's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    /// The model was done.
+    EndTurn,
+    /// The model reached its output limit.
+    MaxTokens,
+    /// The turn reached its limit of model calls.
+    MaxTurnRequests,
+    /// The model declined.
+    Refusal,
+    /// The client cancelled.
+    Cancelled,
+}
+
+/// What is left of a turn when it ended without an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TurnOutcome {
+    /// Why it ended.
+    pub stop: StopReason,
+    /// The visible text of the turn's last message.
+    pub text: String,
+    /// Tokens of all calls of the turn, when the provider counted them.
+    pub usage: Option<Usage>,
+}
