@@ -1,6 +1,13 @@
 //! The life of one turn: model call, tool calls, next model call, until the model is done.
 //! Its events go to a [`TurnSink`]; what needs a person goes to an [`Approver`] or an [`Asker`].
 
+mod agent;
+mod error;
+mod remembered;
+mod retry;
+mod run;
+mod system;
+
 use std::{fmt::Debug, sync::Arc};
 
 use async_trait::async_trait;
@@ -10,6 +17,13 @@ use crate::{
     model::{Message, Usage},
     tool::{Location, PlanEntry, ToolContent, ToolKind},
 };
+
+pub use agent::{Agent, ToolSet, TurnLimits};
+pub use error::{TurnError, TurnFailure};
+pub use remembered::{MAX_REMEMBERED, Remembered, Standing};
+pub use retry::RetryPolicy;
+pub use run::{TurnInput, run_turn};
+pub use system::{MAX_PART, SystemParts, system_prompt};
 
 /// How far a tool call is; the names are ACP's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

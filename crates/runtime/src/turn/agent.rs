@@ -1,0 +1,98 @@
+//! What stays the same from turn to turn: the model behind an agent, its tools, and the limits of one turn.
+//! It refuses to know sessions; what belongs to one turn is in [`super::TurnInput`].
+
+use std::{collections::HashMap, sync::Arc};
+
+use crate::{
+    model::{ModelProvider, ToolSpec},
+    tool::Tool,
+    turn::RetryPolicy,
+};
+
+/// An agent that can run turns; shared by all sessions that use it.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    /// The model.
+    pub provider: Arc<dyn ModelProvider>,
+    /// The tools on offer, before a session's rules exclude some.
+    pub tools: Arc<ToolSet>,
+    /// How long and how large one turn may get.
+    pub limits: TurnLimits,
+}
+
+/// How long and how large one turn may get.
+#[derive(Clone, Debug)]
+pub struct TurnLimits {
+    /// Model calls of one turn; a turn that would need more stops with `max_turn_requests`.
+    pub max_model_calls: u32,
+    /// Upper bound of generated tokens per model call, where the configuration sets one.
+    pub max_output_tokens: Option<u32>,
+    /// Tokens one request may hold by estimate. What exceeds it is left out of the request, oldest turns first.
+    pub context_tokens: u64,
+    /// When a model call that said nothing yet is tried again.
+    pub retry: RetryPolicy,
+}
+
+impl TurnLimits {
+    /// The defaults for a model with this window: a fifth of it is left for the answer and for the estimate's error.
+    #[must_use]
+    pub fn for_window(context_window: u64) -> Self {
+        Self {
+            max_model_calls: 50,
+            max_output_tokens: None,
+            context_tokens: context_window - context_window / 5,
+            retry: RetryPolicy::default(),
+        }
+    }
+}
+
+/// Tools by name, with their schemas laid out once for every model call.
+#[derive(Debug)]
+pub struct ToolSet {
+    // INVARIANT paired: `specs[i]` describes `tools[i]`, and `by_name` maps its name to `i`.
+    tools: Vec<Arc<dyn Tool>>,
+    specs: Arc<[ToolSpec]>,
+    by_name: HashMap<String, usize>,
+}
+
+impl ToolSet {
+    /// Makes the set. Of several tools with one name the first counts: a later one must not take its place unseen.
+    #[must_use]
+    pub fn new(tools: Vec<Arc<dyn Tool>>) -> Self {
+        let mut kept: Vec<Arc<dyn Tool>> = Vec::with_capacity(tools.len());
+        let mut by_name = HashMap::with_capacity(tools.len());
+        for tool in tools {
+            let name = tool.spec().name.clone();
+            if let std::collections::hash_map::Entry::Vacant(entry) = by_name.entry(name) {
+                entry.insert(kept.len());
+                kept.push(tool);
+            }
+        }
+        let specs = kept.iter().map(|tool| tool.spec().clone()).collect();
+        // INVARIANT paired: both lists come from `kept` in one order.
+        Self { tools: kept, specs, by_name }
+    }
+
+    /// The tool with this name.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<&Arc<dyn Tool>> {
+        self.by_name.get(name).and_then(|index| self.tools.get(*index))
+    }
+
+    /// The descriptions of all tools, shared.
+    #[must_use]
+    pub fn specs(&self) -> Arc<[ToolSpec]> {
+        Arc::clone(&self.specs)
+    }
+
+    /// The descriptions without the excluded tools; shared with [`ToolSet::specs`] when nothing is excluded.
+    #[must_use]
+    pub fn specs_without(&self, excluded: &[String]) -> Arc<[ToolSpec]> {
+        let is_excluded = |spec: &ToolSpec| excluded.iter().any(|name| *name == spec.name || name == "*");
+        if self.specs.iter().any(is_excluded) {
+            self.specs.iter().filter(|spec| !is_excluded(spec)).cloned().collect()
+        } else {
+            self.specs()
+        }
+    }
+}

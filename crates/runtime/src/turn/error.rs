@@ -1,0 +1,29 @@
+//! How a turn fails.
+
+use thiserror::Error;
+
+use crate::model::{ModelError, Usage};
+
+/// What made a turn fail.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum TurnFailure {
+    /// The model could not be asked or broke off.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The loop itself was left in a state it must not be in.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+/// A turn that failed. What it said and did until then is in the history and was recorded.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{error}")]
+pub struct TurnError {
+    /// What happened.
+    #[source]
+    pub error: TurnFailure,
+    /// The visible text of the message that broke off; empty when nothing was said.
+    pub text_so_far: String,
+    /// Tokens of the calls that were counted until then.
+    pub usage: Option<Usage>,
+}
