@@ -1,0 +1,64 @@
+//! The method table: every name an agent serves, with what its calls may overtake.
+
+/// A method or notification that a client may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MethodKind {
+    /// `initialize`
+    Initialize,
+    /// `session/new`
+    SessionNew,
+    /// `session/load`
+    SessionLoad,
+    /// `session/resume`
+    SessionResume,
+    /// `session/prompt`
+    SessionPrompt,
+    /// `session/cancel`: a notification; with an id, a request.
+    SessionCancel,
+    /// `session/close`
+    SessionClose,
+    /// `session/stop`, also `_zeroclaw/session/stop`
+    SessionStop,
+    /// `session/list`
+    SessionList,
+    /// `session/update` towards the agent, also its older name `session/event`: custom event injection.
+    SessionEvent,
+    /// `authenticate`
+    Authenticate,
+    /// `$/cancel_request`
+    CancelRequest,
+}
+
+impl MethodKind {
+    /// Finds the method by its wire name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "initialize" => Self::Initialize,
+            "session/new" => Self::SessionNew,
+            "session/load" => Self::SessionLoad,
+            "session/resume" => Self::SessionResume,
+            "session/prompt" => Self::SessionPrompt,
+            "session/cancel" => Self::SessionCancel,
+            "session/close" => Self::SessionClose,
+            "session/stop" | "_zeroclaw/session/stop" => Self::SessionStop,
+            "session/list" => Self::SessionList,
+            "session/update" | "session/event" => Self::SessionEvent,
+            "authenticate" => Self::Authenticate,
+            "$/cancel_request" => Self::CancelRequest,
+            _ => return None,
+        })
+    }
+}
+
+/// Names of what an agent sends.
+pub mod client {
+    /// Notification: progress of a session.
+    pub const SESSION_UPDATE: &str = "session/update";
+    /// Request: may this tool call run?
+    pub const REQUEST_PERMISSION: &str = "session/request_permission";
+    /// Request: a form for the user.
+    pub const ELICITATION_CREATE: &str = "elicitation/create";
+    /// Notification: a request of ours is withdrawn.
+    pub const CANCEL_REQUEST: &str = "$/cancel_request";
+}

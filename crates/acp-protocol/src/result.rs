@@ -1,0 +1,224 @@
+//! What the methods answer. Absent optional members are left out, empty results are `{}`.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+/// The answer `{}`.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Empty {}
+
+/// `initialize`
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InitializeResult<'a> {
+    /// Always the integer 1.
+    pub protocol_version: u16,
+    /// What is wired in.
+    pub agent_capabilities: AgentCapabilities,
+    /// Who answers.
+    pub agent_info: Implementation<'a>,
+    /// How to log in; empty when nothing needs it.
+    pub auth_methods: Vec<AuthMethod<'a>>,
+    /// ZeroClaw's own facts.
+    #[serde(rename = "_meta")]
+    pub meta: Meta<InitializeMeta<'a>>,
+}
+
+/// Wraps facts as `_meta.zeroclaw`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Meta<T> {
+    /// The facts.
+    pub zeroclaw: T,
+}
+
+/// `_meta.zeroclaw` of `initialize`.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InitializeMeta<'a> {
+    /// Model of the agent that a `session/new` without an alias uses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_model: Option<&'a str>,
+    /// Active sessions at most.
+    pub max_sessions: usize,
+    /// Seconds until an idle session is closed and a permission counts as denied.
+    pub session_timeout_secs: u64,
+}
+
+/// A program's name and version.
+#[derive(Clone, Debug, Serialize)]
+pub struct Implementation<'a> {
+    /// For programs.
+    pub name: &'a str,
+    /// For people.
+    pub title: &'a str,
+    /// Semantic version.
+    pub version: &'a str,
+}
+
+/// A way to log in.
+#[derive(Clone, Debug, Serialize)]
+pub struct AuthMethod<'a> {
+    /// What `authenticate` is given.
+    pub id: &'a str,
+    /// For people.
+    pub name: &'a str,
+    /// For people.
+    pub description: &'a str,
+}
+
+/// What the agent can do; computed from what is wired in.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentCapabilities {
+    /// Sessions outlive the process.
+    pub load_session: bool,
+    /// Blocks a prompt may hold beyond text and links.
+    pub prompt_capabilities: PromptCapabilities,
+    /// MCP transports beyond stdio.
+    pub mcp_capabilities: McpCapabilities,
+    /// Session methods beyond the baseline.
+    pub session_capabilities: SessionCapabilities,
+}
+
+/// Blocks a prompt may hold.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PromptCapabilities {
+    /// Pictures.
+    pub image: bool,
+    /// Sound.
+    pub audio: bool,
+    /// Embedded resources.
+    pub embedded_context: bool,
+}
+
+/// MCP transports.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct McpCapabilities {
+    /// Streamable HTTP.
+    pub http: bool,
+    /// Server-sent events.
+    pub sse: bool,
+}
+
+/// Session methods; a present object is a yes.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionCapabilities {
+    /// `session/list`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub list: Option<Empty>,
+    /// `session/resume`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resume: Option<Empty>,
+    /// `session/close`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub close: Option<Empty>,
+    /// `additionalDirectories` is honoured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub additional_directories: Option<Empty>,
+}
+
+/// `session/new`
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NewSessionResult<'a> {
+    /// The new session.
+    pub session_id: &'a str,
+    /// Its directory, canonical; left out in strict mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workspace_dir: Option<&'a Path>,
+}
+
+/// `session/prompt`
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PromptResult<'a> {
+    /// Why the turn ended: an ACP stop reason.
+    pub stop_reason: &'a str,
+    /// The session; left out in strict mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<&'a str>,
+    /// The final text; left out in strict mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<&'a str>,
+    /// Tokens of the turn, when they were counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<PromptUsage>,
+    /// ZeroClaw's own facts; only when there are some.
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    pub meta: Option<Meta<PromptMeta>>,
+}
+
+/// Tokens of a turn.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PromptUsage {
+    /// Both together.
+    pub total_tokens: u64,
+    /// Of the requests.
+    pub input_tokens: u64,
+    /// Of the answers.
+    pub output_tokens: u64,
+    /// Of the input, read from the vendor's cache.
+    pub cached_read_tokens: u64,
+}
+
+/// `_meta.zeroclaw` of a prompt result.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct PromptMeta {
+    /// False when the turn could not be written to the store.
+    pub persisted: bool,
+}
+
+/// `session/stop`
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StopResult<'a> {
+    /// The session.
+    pub session_id: &'a str,
+    /// True.
+    pub stopped: bool,
+}
+
+/// The answer to an injected event.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EventResult<'a> {
+    /// The session.
+    pub session_id: &'a str,
+    /// The event's type.
+    pub r#type: &'a str,
+    /// `processed`
+    pub status: &'a str,
+}
+
+/// `session/list`
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ListSessionsResult {
+    /// One page, the latest activity first.
+    pub sessions: Vec<SessionInfo>,
+    /// Present when there is more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+/// One session of a list.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionInfo {
+    /// The session.
+    pub session_id: String,
+    /// Its directory.
+    pub cwd: String,
+    /// One line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// RFC 3339.
+    pub updated_at: String,
+    /// Its further directories.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub additional_directories: Vec<String>,
+}
