@@ -74,7 +74,7 @@ pub enum ConfigError {
     #[error("{at}: {message}")]
     Syntax {
         /// Where reading stopped.
-        at: Location,
+        at: Box<Location>,
         /// What was found and expected.
         message: String,
     },
@@ -82,7 +82,7 @@ pub enum ConfigError {
     #[error("{at}: unknown key `{key}`{}", hint(nearest.as_deref(), known))]
     UnknownKey {
         /// Where it stands.
-        at: Location,
+        at: Box<Location>,
         /// The whole key.
         key: String,
         /// The known name it resembles.
@@ -94,7 +94,7 @@ pub enum ConfigError {
     #[error("{at}: `{key}`: expected {expected}, found {found}")]
     BadValue {
         /// Where it stands.
-        at: Location,
+        at: Box<Location>,
         /// The whole key.
         key: String,
         /// What would be right.
@@ -106,7 +106,7 @@ pub enum ConfigError {
     #[error("{at}: bad name in `{key}`: {source}")]
     BadAlias {
         /// Where it stands.
-        at: Location,
+        at: Box<Location>,
         /// The whole key.
         key: String,
         /// What is wrong with the name.
@@ -116,7 +116,7 @@ pub enum ConfigError {
     #[error("{at}: `{key}`: no `[{section}.{name}]` is configured{}", hint(nearest.as_deref(), &[]))]
     MissingProfile {
         /// Where it stands.
-        at: Location,
+        at: Box<Location>,
         /// The whole key.
         key: String,
         /// The section that should hold the profile.

@@ -1,0 +1,197 @@
+//! The table of every key: its section, name, type, limits and default. Reading, editing and listing all work from it,
+//! so a key that is not here does not exist.
+
+use crate::names::{Family, ModelRef};
+use crate::types::DEFAULT_PROFILE;
+use crate::value::Kind;
+
+/// Names a section that holds keys, with the alias it is for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Section {
+    Root,
+    Acp,
+    Agent(String),
+    Autonomy,
+    Model(ModelRef),
+    Risk(String),
+    Runtime(String),
+    Store,
+}
+
+impl Section {
+    /// Returns the keys of the section.
+    pub(crate) fn keys(&self) -> &'static [Key] {
+        match self {
+            Self::Root => ROOT,
+            Self::Acp => ACP,
+            Self::Agent(_) => AGENT,
+            Self::Autonomy => AUTONOMY,
+            Self::Model(_) => MODEL,
+            Self::Risk(_) => RISK,
+            Self::Runtime(_) => RUNTIME,
+            Self::Store => STORE,
+        }
+    }
+
+    /// Finds one key of the section.
+    pub(crate) fn key(&self, name: &str) -> Option<&'static Key> {
+        self.keys().iter().find(|key| key.name == name)
+    }
+
+    /// Says whether a key that resembles none of ours is an error rather than somebody else's.
+    pub(crate) fn is_closed(&self) -> bool {
+        match self {
+            Self::Acp | Self::Store => true,
+            Self::Root | Self::Agent(_) | Self::Autonomy | Self::Model(_) | Self::Risk(_) | Self::Runtime(_) => false,
+        }
+    }
+
+    /// Lists keys of ZeroClaw files that are not ours although they resemble one of ours.
+    pub(crate) fn strangers(&self) -> &'static [&'static str] {
+        match self {
+            Self::Risk(_) | Self::Autonomy => &["allowed_tools", "allowed_hosts"],
+            Self::Root | Self::Acp | Self::Agent(_) | Self::Model(_) | Self::Runtime(_) | Self::Store => &[],
+        }
+    }
+
+    /// Returns the tables to go through from the root of the file.
+    pub(crate) fn tables(&self) -> Vec<&str> {
+        match self {
+            Self::Root => vec![],
+            Self::Acp => vec!["acp"],
+            Self::Agent(alias) => vec!["agents", alias],
+            Self::Autonomy => vec!["autonomy"],
+            Self::Model(model) => vec!["providers", "models", model.family.as_str(), &model.alias],
+            Self::Risk(name) => vec!["risk_profiles", name],
+            Self::Runtime(name) => vec!["runtime_profiles", name],
+            Self::Store => vec!["store"],
+        }
+    }
+
+    /// Writes the whole key as it is typed: an alias with a dot in quotes.
+    pub(crate) fn path(&self, name: &str) -> String {
+        let mut path = String::new();
+        for part in self.tables() {
+            path.push_str(&quoted(part));
+            path.push('.');
+        }
+        path.push_str(name);
+        path
+    }
+
+    /// Says whether the section exists without being written.
+    pub(crate) fn is_implied(&self) -> bool {
+        match self {
+            Self::Root | Self::Acp | Self::Autonomy | Self::Store => true,
+            Self::Risk(name) | Self::Runtime(name) => name == DEFAULT_PROFILE,
+            Self::Agent(_) | Self::Model(_) => false,
+        }
+    }
+}
+
+/// Describes one key.
+#[derive(Debug)]
+pub(crate) struct Key {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    /// The default as it would be typed; `None` where leaving out means something of its own.
+    pub(crate) default: Option<&'static str>,
+}
+
+const fn key(name: &'static str, kind: Kind) -> Key {
+    Key { name, kind, default: None }
+}
+
+const fn with_default(name: &'static str, kind: Kind, default: &'static str) -> Key {
+    Key { name, kind, default: Some(default) }
+}
+
+/// Returns the names of our tables and keys at the root of the file.
+pub(crate) const TOP_LEVEL: [&str; 8] =
+    ["acp", "agents", "autonomy", "data_dir", "providers", "risk_profiles", "runtime_profiles", "store"];
+
+/// Lists the names of all families.
+pub(crate) fn family_names() -> impl Iterator<Item = &'static str> {
+    Family::ALL.into_iter().map(Family::as_str)
+}
+
+/// Puts a part of a key in quotes when it has a dot.
+pub(crate) fn quoted(part: &str) -> String {
+    if part.contains('.') { format!("\"{part}\"") } else { part.to_owned() }
+}
+
+/// Ten years: longer waits are typing errors, and clocks overflow on the largest ones.
+const SECONDS: Kind = Kind::Whole { min: 1, max: 315_360_000 };
+
+/// A count where nought means "the program's own default", as in files of ZeroClaw.
+const OPTIONAL_COUNT: Kind = Kind::Whole { min: 0, max: u32::MAX as u64 };
+
+const ROOT: &[Key] = &[key("data_dir", Kind::Path)];
+
+const ACP: &[Key] = &[
+    key("default_agent", Kind::Text),
+    // A session costs memory; a million of them is no machine's intention.
+    with_default("max_sessions", Kind::Whole { min: 1, max: 1_000_000 }, "10"),
+    with_default("session_timeout_secs", SECONDS, "3600"),
+    with_default("error_codes", Kind::Choice(&["zeroclaw", "spec"]), "zeroclaw"),
+    with_default("strict", Kind::Flag, "false"),
+    // Below 64 KiB ordinary prompts with a file in them fail; above 1 GiB one message takes the whole machine.
+    with_default("max_line_bytes", Kind::Whole { min: 64 * 1024, max: 1024 * 1024 * 1024 }, "33554432"),
+    with_default("client_terminal", Kind::Flag, "false"),
+];
+
+const AGENT: &[Key] = &[
+    with_default("enabled", Kind::Flag, "true"),
+    key("model_provider", Kind::Text),
+    with_default("risk_profile", Kind::Text, DEFAULT_PROFILE),
+    with_default("runtime_profile", Kind::Text, DEFAULT_PROFILE),
+    key("workspace", Kind::Path),
+];
+
+const MODEL: &[Key] = &[
+    key("model", Kind::Text),
+    key("api_key", Kind::Secret),
+    key("uri", Kind::Uri),
+    key("native_tools", Kind::Flag),
+    key("max_output_tokens", OPTIONAL_COUNT),
+    key("context_window", OPTIONAL_COUNT),
+    key("temperature", Kind::Number { min: 0, max: 2 }),
+    key("script", Kind::Path),
+    key("num_ctx", OPTIONAL_COUNT),
+    key("idle_timeout_secs", SECONDS),
+];
+
+const LEVEL: Kind = Kind::Choice(&["readonly", "supervised", "full"]);
+
+const AUTONOMY: &[Key] = &[
+    with_default("level", LEVEL, "supervised"),
+    key("auto_approve", Kind::List),
+    key("always_ask", Kind::List),
+    key("excluded_tools", Kind::List),
+    key("allowed_commands", Kind::List),
+    key("forbidden_paths", Kind::List),
+    key("allowed_roots", Kind::List),
+    key("read_only_roots", Kind::List),
+    key("workspace_only", Kind::Flag),
+];
+
+const RISK: &[Key] = &[
+    key("level", LEVEL),
+    key("auto_approve", Kind::List),
+    key("always_ask", Kind::List),
+    key("excluded_tools", Kind::List),
+    key("allowed_commands", Kind::List),
+    key("forbidden_paths", Kind::List),
+    key("allowed_roots", Kind::List),
+    key("read_only_roots", Kind::List),
+    key("workspace_only", Kind::Flag),
+];
+
+const RUNTIME: &[Key] = &[
+    key("max_tool_iterations", OPTIONAL_COUNT),
+    key("shell_timeout_secs", SECONDS),
+    key("max_context_tokens", OPTIONAL_COUNT),
+    key("max_output_tokens", OPTIONAL_COUNT),
+];
+
+const STORE: &[Key] = &[with_default("sync", Kind::Choice(&["off", "turn", "always"]), "turn")];
