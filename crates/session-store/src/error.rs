@@ -43,6 +43,12 @@ pub enum StoreError {
     /// The value does not fit the store: a number above `i64::MAX`, or a batch above [`MAX_BATCH_BYTES`](crate::MAX_BATCH_BYTES).
     #[error("the value is too large for the store")]
     TooLarge,
+    /// The value has no stored form: a path with a zero byte, or not Unicode where paths must be.
+    #[error("the {what} cannot be stored")]
+    Invalid {
+        /// What it is about.
+        what: &'static str,
+    },
     /// Another process holds the write lock longer than the busy timeout; trying again may succeed.
     #[error("the session store is busy")]
     Busy,

@@ -4,12 +4,17 @@
 //! It refuses to know what an event or a message means: payloads are opaque bytes that come back exactly as they went in.
 
 mod error;
+mod memory;
 mod record;
+mod rules;
+mod sqlite;
 mod store;
 
 pub use error::{Cause, ClaimError, OpenError, StoreError};
+pub use memory::MemoryStore;
 pub use record::{
-    Batch, EventKind, EventRecord, ListCursor, ListQuery, MessageRecord, NewSession, SessionPatch,
-    SessionRecord, TurnEnd, TurnRecord, TurnStart, TurnState,
+    Batch, EventKind, EventRecord, ListCursor, ListQuery, MessageRecord, NewSession, SessionPatch, SessionRecord,
+    TurnEnd, TurnRecord, TurnStart, TurnState,
 };
+pub use sqlite::{SqliteOptions, SqliteStore, SyncMode};
 pub use store::{MAX_BATCH_BYTES, MAX_PAGE_BYTES, SessionStore};

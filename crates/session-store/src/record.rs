@@ -193,11 +193,7 @@ impl Batch {
     #[must_use]
     pub fn payload_bytes(&self) -> usize {
         let events: usize = self.events.iter().map(|event| event.payload.len()).sum();
-        let messages: usize = self
-            .messages
-            .iter()
-            .map(|message| message.payload.len())
-            .sum();
+        let messages: usize = self.messages.iter().map(|message| message.payload.len()).sum();
         events.saturating_add(messages)
     }
 }
@@ -270,10 +266,7 @@ impl Debug for SessionPatch {
             .field("title", &self.title.is_some())
             .field("config_len", &self.config.as_ref().map(Bytes::len))
             .field("last_activity_ms", &self.last_activity_ms)
-            .field(
-                "additional_directories",
-                &self.additional_directories.as_ref().map(Vec::len),
-            )
+            .field("additional_directories", &self.additional_directories.as_ref().map(Vec::len))
             .finish()
     }
 }

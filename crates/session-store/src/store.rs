@@ -8,8 +8,8 @@ use async_trait::async_trait;
 
 use crate::error::{ClaimError, StoreError};
 use crate::record::{
-    Batch, EventRecord, ListQuery, MessageRecord, NewSession, SessionPatch, SessionRecord, TurnEnd,
-    TurnRecord, TurnStart,
+    Batch, EventRecord, ListQuery, MessageRecord, NewSession, SessionPatch, SessionRecord, TurnEnd, TurnRecord,
+    TurnStart,
 };
 
 /// The most payload bytes in one batch: more is refused with [`StoreError::TooLarge`].
@@ -84,12 +84,7 @@ pub trait SessionStore: Send + Sync + Debug {
     ///
     /// A page may be shorter than `limit`: it ends after [`MAX_PAGE_BYTES`]. Only an empty page means that there are no
     /// more (or no such session).
-    async fn events(
-        &self,
-        id: &str,
-        after_seq: u64,
-        limit: u32,
-    ) -> Result<Vec<EventRecord>, StoreError>;
+    async fn events(&self, id: &str, after_seq: u64, limit: u32) -> Result<Vec<EventRecord>, StoreError>;
 
     /// All messages in order; none for an unknown session.
     async fn messages(&self, id: &str) -> Result<Vec<MessageRecord>, StoreError>;

@@ -1,0 +1,194 @@
+//! The reading half: one task that owns one read-only connection.
+//!
+//! With a write-ahead log a reader never waits for the writer, so a replay does not hold up a running turn.
+
+use std::sync::Arc;
+
+use futures::TryStreamExt;
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use sqlx::{Connection, Row};
+use tokio::sync::{mpsc, oneshot};
+
+use super::codec::{self, StoredSession, path_bytes, read_event, read_message, read_session, read_turn, store_error};
+use crate::error::StoreError;
+use crate::record::{EventRecord, ListQuery, MessageRecord, SessionRecord, TurnRecord};
+use crate::store::MAX_PAGE_BYTES;
+
+/// Reads that may wait; beyond it callers wait for room.
+pub(super) const QUEUE: usize = 256;
+
+/// The most events in one page and sessions in one list, whatever the caller asks for.
+const MAX_PAGE_ROWS: u32 = 100_000;
+const MAX_LIST_ROWS: u32 = 1_000;
+
+/// The events that a page reserves room for before it knows how many there are.
+const PAGE_RESERVE: usize = 1_024;
+
+type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+
+/// What can be read.
+pub(super) enum Read {
+    Session(Arc<str>, Reply<Option<StoredSession>>),
+    Events { id: Arc<str>, after_seq: u64, limit: u32, reply: Reply<Vec<EventRecord>> },
+    Messages(Arc<str>, Reply<Vec<MessageRecord>>),
+    Turns(Arc<str>, Reply<Vec<TurnRecord>>),
+    List(ListQuery, Reply<Vec<SessionRecord>>),
+    Close(oneshot::Sender<()>),
+}
+
+/// The columns of a session, its last event and its last turn, in the order that `codec::read_session` expects.
+macro_rules! select_sessions {
+    ($rest:literal) => {
+        concat!(
+            "SELECT s.id, s.workspace, s.agent, s.title, s.created_at_ms, s.last_activity_ms,
+                s.additional_directories, s.config,
+                (SELECT seq FROM events WHERE session = s.key ORDER BY seq DESC LIMIT 1),
+                t.owner, t.turn, t.state, t.prompt, t.stop_reason, t.started_at_ms, t.ended_at_ms, t.last_seq
+            FROM sessions AS s LEFT JOIN turns AS t
+                ON t.session = s.key AND t.turn = (SELECT MAX(turn) FROM turns WHERE session = s.key) ",
+            $rest
+        )
+    };
+}
+
+const SESSION: &str = select_sessions!("WHERE s.id = ?1");
+
+const LIST: &str = select_sessions!(
+    "WHERE s.last_activity_ms <= ?1 AND (s.last_activity_ms < ?1 OR s.id > ?2)
+    ORDER BY s.last_activity_ms DESC, s.id LIMIT ?3"
+);
+
+const LIST_WORKSPACE: &str = select_sessions!(
+    "WHERE s.workspace = ?4 AND s.last_activity_ms <= ?1 AND (s.last_activity_ms < ?1 OR s.id > ?2)
+    ORDER BY s.last_activity_ms DESC, s.id LIMIT ?3"
+);
+
+const EVENTS: &str = "SELECT seq, kind, turn, payload FROM events
+    WHERE session = (SELECT key FROM sessions WHERE id = ?1) AND seq > ?2 ORDER BY seq LIMIT ?3";
+
+const MESSAGES: &str = "SELECT position, turn, payload FROM messages
+    WHERE session = (SELECT key FROM sessions WHERE id = ?1) ORDER BY position";
+
+const TURNS: &str = "SELECT turn, state, prompt, stop_reason, started_at_ms, ended_at_ms, last_seq FROM turns
+    WHERE session = (SELECT key FROM sessions WHERE id = ?1) ORDER BY turn";
+
+/// Answers reads until it is closed or the store is dropped.
+pub(super) async fn run(mut connection: SqliteConnection, mut reads: mpsc::Receiver<Read>) {
+    let mut closed = None;
+    // A caller that no longer waits drops its receiver; then the answer has nowhere to go, and that is all.
+    while let Some(read) = reads.recv().await {
+        match read {
+            Read::Session(id, reply) => {
+                let _ = reply.send(session(&mut connection, &id).await);
+            }
+            Read::Events { id, after_seq, limit, reply } => {
+                let _ = reply.send(events(&mut connection, &id, after_seq, limit).await);
+            }
+            Read::Messages(id, reply) => {
+                let _ = reply.send(rows(&mut connection, MESSAGES, &id, read_message).await);
+            }
+            Read::Turns(id, reply) => {
+                let turns = rows(&mut connection, TURNS, &id, |row| read_turn(row, 0)).await;
+                let _ = reply.send(turns);
+            }
+            Read::List(query, reply) => {
+                let _ = reply.send(list(&mut connection, query).await);
+            }
+            Read::Close(reply) => {
+                closed = Some(reply);
+                break;
+            }
+        }
+    }
+    reads.close();
+    if let Err(error) = connection.close().await {
+        tracing::debug!(event = "reader_close_failed", %error);
+    }
+    if let Some(reply) = closed {
+        let _ = reply.send(());
+    }
+}
+
+async fn session(connection: &mut SqliteConnection, id: &str) -> Result<Option<StoredSession>, StoreError> {
+    sqlx::query(SESSION)
+        .bind(id)
+        .fetch_optional(connection)
+        .await
+        .map_err(store_error)?
+        .map(|row| read_session(&row))
+        .transpose()
+}
+
+async fn events(
+    connection: &mut SqliteConnection,
+    id: &str,
+    after_seq: u64,
+    limit: u32,
+) -> Result<Vec<EventRecord>, StoreError> {
+    let limit = limit.min(MAX_PAGE_ROWS);
+    let Ok(after_seq) = codec::to_column(after_seq) else {
+        // No event has a number that the column cannot hold.
+        return Ok(Vec::new());
+    };
+    let mut stream = sqlx::query(EVENTS).bind(id).bind(after_seq).bind(i64::from(limit)).fetch(connection);
+    let mut page = Vec::with_capacity(usize::try_from(limit).map_or(PAGE_RESERVE, |l| l.min(PAGE_RESERVE)));
+    let mut bytes = 0_usize;
+    while let Some(row) = stream.try_next().await.map_err(store_error)? {
+        let event = read_event(&row)?;
+        bytes = bytes.saturating_add(event.payload.len());
+        if bytes > MAX_PAGE_BYTES && !page.is_empty() {
+            break;
+        }
+        page.push(event);
+    }
+    Ok(page)
+}
+
+async fn rows<T>(
+    connection: &mut SqliteConnection,
+    statement: &'static str,
+    id: &str,
+    read: impl Fn(&SqliteRow) -> Result<T, StoreError>,
+) -> Result<Vec<T>, StoreError> {
+    let mut stream = sqlx::query(statement).bind(id).fetch(connection);
+    let mut rows = Vec::new();
+    while let Some(row) = stream.try_next().await.map_err(store_error)? {
+        rows.push(read(&row)?);
+    }
+    Ok(rows)
+}
+
+async fn list(connection: &mut SqliteConnection, query: ListQuery) -> Result<Vec<SessionRecord>, StoreError> {
+    let (time, id) = match &query.before {
+        Some(cursor) => (cursor.last_activity_ms, &*cursor.id),
+        // No id sorts before the empty text, so this is the place before every session.
+        None => (i64::MAX, ""),
+    };
+    let limit = i64::from(query.limit.min(MAX_LIST_ROWS));
+    let statement = match &query.workspace {
+        Some(workspace) => sqlx::query(LIST_WORKSPACE).bind(time).bind(id).bind(limit).bind(path_bytes(workspace)?),
+        None => sqlx::query(LIST).bind(time).bind(id).bind(limit),
+    };
+    let mut stream = statement.fetch(connection);
+    let mut sessions = Vec::new();
+    while let Some(row) = stream.try_next().await.map_err(store_error)? {
+        sessions.push(read_session(&row)?.record);
+    }
+    Ok(sessions)
+}
+
+/// Checks that the file is ours and returns its schema version, `None` when it is not ours.
+pub(super) async fn identify(
+    connection: &mut SqliteConnection,
+    application_id: u32,
+) -> Result<Option<u32>, sqlx::Error> {
+    let row = sqlx::query(
+        "SELECT a.application_id, v.user_version FROM pragma_application_id AS a, pragma_user_version AS v",
+    )
+    .fetch_one(&mut *connection)
+    .await?;
+    let found: i64 = row.try_get(0)?;
+    let version: i64 = row.try_get(1)?;
+    // A negative version is nothing that this store writes: the file is not ours, whatever its mark.
+    Ok((found == i64::from(application_id)).then(|| u32::try_from(version).ok()).flatten())
+}

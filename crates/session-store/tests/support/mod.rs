@@ -1,0 +1,91 @@
+//! Values and stores that the tests of this crate share.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use zeroclaw_session_store::{
+    Batch, EventKind, EventRecord, MessageRecord, NewSession, SessionStore, SqliteOptions, SqliteStore, SyncMode,
+    TurnEnd, TurnStart, TurnState,
+};
+
+pub fn options(directory: &Path, instance: &str) -> SqliteOptions {
+    SqliteOptions {
+        path: database(directory),
+        sync: SyncMode::Turn,
+        instance: instance.to_owned(),
+        busy_timeout: Duration::from_secs(30),
+    }
+}
+
+pub fn database(directory: &Path) -> PathBuf {
+    directory.join("sessions").join("acp-sessions.db")
+}
+
+pub async fn open(directory: &Path, instance: &str) -> SqliteStore {
+    SqliteStore::open(options(directory, instance)).await.unwrap()
+}
+
+pub fn session(id: &str) -> NewSession {
+    NewSession {
+        id: id.into(),
+        workspace: PathBuf::from("/home/user/project"),
+        agent: "main".to_owned(),
+        created_at_ms: 1_000,
+        additional_directories: vec![PathBuf::from("/opt/one"), PathBuf::from("/opt/two")],
+    }
+}
+
+pub fn event(seq: u64) -> EventRecord {
+    EventRecord {
+        seq,
+        kind: EventKind::Update,
+        turn: Some(1),
+        payload: Bytes::from(format!(r#"{{"sessionUpdate":"agent_message_chunk","n":{seq}}}"#)),
+    }
+}
+
+pub fn events(from: u64, to: u64) -> Batch {
+    Batch { events: (from..=to).map(event).collect(), messages: Vec::new() }
+}
+
+pub fn message(position: u64) -> MessageRecord {
+    MessageRecord { position, turn: 1, payload: Bytes::from(format!(r#"{{"role":"user","n":{position}}}"#)) }
+}
+
+pub fn messages(positions: &[u64]) -> Batch {
+    Batch { events: Vec::new(), messages: positions.iter().copied().map(message).collect() }
+}
+
+pub fn start(turn: u64) -> TurnStart {
+    TurnStart {
+        turn,
+        prompt: Bytes::from_static(br#"[{"type":"text","text":"hello"}]"#),
+        started_at_ms: 2_000,
+        batch: Batch::default(),
+    }
+}
+
+pub fn end(turn: u64) -> TurnEnd {
+    TurnEnd {
+        turn,
+        state: TurnState::Completed,
+        stop_reason: Some("end_turn".to_owned()),
+        ended_at_ms: 3_000,
+        batch: Batch::default(),
+    }
+}
+
+/// Every event of a session, read page by page.
+pub async fn all_events(store: &dyn SessionStore, id: &str, limit: u32) -> Vec<EventRecord> {
+    let mut all: Vec<EventRecord> = Vec::new();
+    loop {
+        let after = all.last().map_or(0, |event| event.seq);
+        let page = store.events(id, after, limit).await.unwrap();
+        assert!(page.len() <= limit as usize);
+        if page.is_empty() {
+            return all;
+        }
+        all.extend(page);
+    }
+}
