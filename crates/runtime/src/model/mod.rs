@@ -1,6 +1,10 @@
 //! What the loop needs from a language model: one request, one stream of events.
 //! Vendors, the model-less `builtin` and the `scripted` replay live in their own files; none of them sees tools run.
 
+pub mod builtin;
+mod replay;
+pub mod scripted;
+
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
