@@ -1,0 +1,114 @@
+//! A model that costs nothing: a loopback HTTP server that answers every `POST` with a fixed number of chunks in the
+//! streaming format of OpenAI chat completions. It prints its port, serves one thread per connection, and ends with
+//! its standard input, so that it cannot outlive the benchmark that started it.
+
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use anyhow::{Context, Result, bail};
+
+/// A request body larger than this is not one of ours: the benchmark's prompts are a few hundred bytes.
+const MAX_BODY: u64 = 16 * 1024 * 1024;
+/// Bytes that are gathered before one write, as a proxy in front of a model does.
+const WRITE_BUFFER: usize = 16 * 1024;
+/// A request head line beyond this ends the connection.
+const MAX_HEAD_LINE: u64 = 64 * 1024;
+
+fn main() -> Result<()> {
+    let chunks = chunks_from(std::env::args().skip(1))?;
+    let listener = TcpListener::bind(("127.0.0.1", 0)).context("no loopback port")?;
+    let port = listener.local_addr()?.port();
+    let mut output = io::stdout().lock();
+    writeln!(output, "{port}")?;
+    output.flush()?;
+    drop(output);
+
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                // A client that hangs up early is the client's business: the next connection is served all the same.
+                drop(serve(stream, chunks));
+            });
+        }
+    });
+    io::copy(&mut io::stdin().lock(), &mut io::sink())?;
+    Ok(())
+}
+
+fn chunks_from(mut arguments: impl Iterator<Item = String>) -> Result<usize> {
+    match (arguments.next().as_deref(), arguments.next()) {
+        (Some("--chunks"), Some(number)) => number.parse().context("--chunks wants a number"),
+        _ => bail!("usage: bench-model-server --chunks N"),
+    }
+}
+
+/// Serves requests on one connection until the client closes it.
+fn serve(stream: TcpStream, chunks: usize) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut input = BufReader::new(stream.try_clone()?);
+    let mut output = BufWriter::with_capacity(WRITE_BUFFER, stream);
+    while let Some(is_post) = read_request(&mut input)? {
+        if is_post {
+            stream_answer(&mut output, chunks)?;
+        } else {
+            output.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")?;
+        }
+        output.flush()?;
+    }
+    Ok(())
+}
+
+/// Reads one request with its body. `None` is the end of the connection, otherwise whether it is a `POST`.
+fn read_request(input: &mut impl BufRead) -> io::Result<Option<bool>> {
+    let mut line = String::new();
+    if input.by_ref().take(MAX_HEAD_LINE).read_line(&mut line)? == 0 {
+        return Ok(None);
+    }
+    let is_post = line.starts_with("POST ");
+    let mut length = 0_u64;
+    loop {
+        line.clear();
+        if input.by_ref().take(MAX_HEAD_LINE).read_line(&mut line)? == 0 {
+            return Ok(None);
+        }
+        if line.trim_end().is_empty() {
+            break;
+        }
+        if let Some((name, value)) = line.split_once(':')
+            && name.eq_ignore_ascii_case("content-length")
+        {
+            length = value.trim().parse().map_err(io::Error::other)?;
+        }
+    }
+    if length > MAX_BODY {
+        return Err(io::Error::other("request body too large"));
+    }
+    io::copy(&mut input.take(length), &mut io::sink())?;
+    Ok(Some(is_post))
+}
+
+fn stream_answer(output: &mut impl Write, chunks: usize) -> io::Result<()> {
+    output.write_all(
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n",
+    )?;
+    event(output, &completion(r#"{"role":"assistant","content":""}"#, "null"))?;
+    for number in 0..chunks {
+        let delta = format!(r#"{{"content":"word {number} "}}"#);
+        event(output, &completion(&delta, "null"))?;
+    }
+    event(output, &completion("{}", r#""stop""#))?;
+    event(output, "[DONE]")?;
+    output.write_all(b"0\r\n\r\n")
+}
+
+fn completion(delta: &str, finish_reason: &str) -> String {
+    format!(
+        r#"{{"id":"chatcmpl-bench","object":"chat.completion.chunk","created":0,"model":"bench","choices":[{{"index":0,"delta":{delta},"finish_reason":{finish_reason}}}]}}"#
+    )
+}
+
+/// Writes one server-sent event as one HTTP chunk.
+fn event(output: &mut impl Write, data: &str) -> io::Result<()> {
+    let length = "data: ".len() + data.len() + "\n\n".len();
+    write!(output, "{length:x}\r\ndata: {data}\n\n\r\n")
+}
