@@ -115,9 +115,10 @@ pub(crate) fn family_names() -> impl Iterator<Item = &'static str> {
     Family::ALL.into_iter().map(Family::as_str)
 }
 
-/// Puts a part of a key in quotes when it has a dot.
+/// Puts a part of a key in quotes when it could not be typed without.
 pub(crate) fn quoted(part: &str) -> String {
-    if part.contains('.') { format!("\"{part}\"") } else { part.to_owned() }
+    let bare = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    if !part.is_empty() && part.bytes().all(bare) { part.to_owned() } else { format!("{part:?}") }
 }
 
 /// Ten years: longer waits are typing errors, and clocks overflow on the largest ones.
