@@ -2,10 +2,20 @@
 //! Its events go to a [`TurnSink`]; what needs a person goes to an [`Approver`] or an [`Asker`].
 
 mod agent;
+mod ask;
+mod bound;
+mod calls;
 mod error;
+mod exec;
+mod history;
+mod ids;
+mod intake;
+mod progress;
 mod remembered;
 mod retry;
 mod run;
+mod scene;
+mod speech;
 mod system;
 
 use std::{fmt::Debug, sync::Arc};

@@ -1,4 +1,5 @@
-//! The loop of one turn.
+//! The loop of one turn: ask the model, run its tools, ask again, until it is done or may not go on.
+//! It refuses to know vendors, tools and wires; those are behind traits.
 
 use std::{
     fmt,
@@ -10,9 +11,18 @@ use zeroclaw_policy::{Roots, Ruleset};
 
 use crate::{
     jail::Jail,
-    model::Message,
+    model::{Message, ModelError, ModelRequest, ModelStop, ToolCallRequest, ToolSpec, Usage},
     tool::ToolSettings,
-    turn::{Agent, Approver, Asker, Remembered, TurnError, TurnFailure, TurnOutcome, TurnSink},
+    turn::{
+        Agent, Approver, Asker, Remembered, StopReason, TurnError, TurnEvent, TurnFailure, TurnOutcome, TurnSink,
+        ask::{Answer, End, ask, total},
+        calls::run_calls,
+        history::{Composed, compose, spec_tokens, text_tokens},
+        ids::Ids,
+        intake::{Call, KnownIds, take_in},
+        scene::Scene,
+        speech::Speech,
+    },
 };
 
 /// What one turn is given.
@@ -54,13 +64,191 @@ impl fmt::Debug for TurnInput<'_> {
 
 /// Runs one turn to its end.
 ///
+/// Every tool call that was announced has its final status, and every call in the history its result, when this returns.
+/// After [`StopReason::Refusal`] the history is what it was before the turn, although its messages were recorded:
+/// whoever rebuilds a history from records leaves such a turn out.
+///
 /// # Errors
-/// See [`TurnFailure`].
+/// See [`TurnFailure`]; the history then ends with what was said.
 pub async fn run_turn(agent: &Agent, input: TurnInput<'_>) -> Result<TurnOutcome, TurnError> {
-    let _ = (agent, input);
-    Err(TurnError {
-        error: TurnFailure::Internal("the loop is not wired in".to_owned()),
-        text_so_far: String::new(),
+    let TurnInput { turn, system, history, prompt, .. } = input;
+    let specs = agent.tools.specs_without(&input.rules.excluded_tools);
+    let fixed_tokens = text_tokens(system.len()).saturating_add(spec_tokens(&specs));
+    let scene = Scene {
+        agent,
+        jail: input.jail,
+        roots: input.roots,
+        rules: input.rules,
+        settings: input.settings,
+        sink: input.sink,
+        approver: input.approver,
+        asker: input.asker,
+        remembered: input.remembered,
+        cancel: input.cancel,
+        ids: Ids::new(turn),
+    };
+    let turn = Turn {
+        scene: &scene,
+        system,
+        specs,
+        known: KnownIds::of(history),
+        start: history.len(),
+        history,
+        window_start: 0,
+        budget: agent.limits.context_tokens.saturating_sub(fixed_tokens),
+        told: false,
+        speech: Speech::default(),
         usage: None,
-    })
+    };
+    turn.run(prompt).await
 }
+
+/// A turn on its way.
+struct Turn<'a> {
+    scene: &'a Scene<'a>,
+    system: Arc<str>,
+    specs: Arc<[ToolSpec]>,
+    known: KnownIds,
+    /// Where this turn begins in the history.
+    start: usize,
+    history: &'a mut Vec<Arc<Message>>,
+    /// Where requests begin in the history; only grows, so that the calls of a turn begin alike.
+    window_start: usize,
+    /// Tokens for messages, by estimate; shrinks when the vendor says it was too much.
+    budget: u64,
+    /// The client knows that something was left out.
+    told: bool,
+    speech: Speech,
+    usage: Option<Usage>,
+}
+
+impl Turn<'_> {
+    async fn run(mut self, prompt: String) -> Result<TurnOutcome, TurnError> {
+        self.keep(Message::User { text: prompt });
+        let mut model_calls = 0;
+        loop {
+            if self.scene.cancel.is_cancelled() {
+                return Ok(self.stop(StopReason::Cancelled));
+            }
+            if model_calls >= self.scene.agent.limits.max_model_calls {
+                return Ok(self.stop(StopReason::MaxTurnRequests));
+            }
+            model_calls += 1;
+            let answer = self.ask().await;
+            let (text, thought) = self.speech.finish();
+            match answer.end {
+                End::Stopped(ModelStop::End) if !answer.calls.is_empty() => {
+                    let calls = self.take_in(text, thought, answer.calls);
+                    run_calls(self.scene, calls, self.history).await;
+                }
+                End::Stopped(stop) => {
+                    self.keep_speech(text, thought);
+                    return Ok(self.stop(match stop {
+                        ModelStop::End => StopReason::EndTurn,
+                        // The calls of a cut answer may be cut themselves, so none of them runs.
+                        ModelStop::MaxTokens => StopReason::MaxTokens,
+                        ModelStop::Refusal => StopReason::Refusal,
+                    }));
+                }
+                End::Cancelled => {
+                    self.keep_speech(text, thought);
+                    return Ok(self.stop(StopReason::Cancelled));
+                }
+                // What breaks while the turn is being cancelled is not news to anybody.
+                End::Failed(_) if self.scene.cancel.is_cancelled() => {
+                    self.keep_speech(text, thought);
+                    return Ok(self.stop(StopReason::Cancelled));
+                }
+                End::Failed(error) => {
+                    let text_so_far = text.clone();
+                    self.keep_speech(text, thought);
+                    return Err(TurnError { error, text_so_far, usage: self.usage });
+                }
+            }
+        }
+    }
+
+    /// Makes one model call; when the vendor finds the conversation too long, a second one with less of it.
+    async fn ask(&mut self) -> Answer {
+        let (composed, tokens) = self.compose().await;
+        let answer = self.ask_with(composed).await;
+        let End::Failed(TurnFailure::Model(ModelError::ContextOverflow(_))) = &answer.end else { return answer };
+        if self.speech.len() > 0 {
+            return answer;
+        }
+        // Of what was sent, not of the budget: the budget may be far above what the model takes.
+        self.budget = self.budget.min(tokens) / 100 * OVERFLOW_SHARE;
+        let (composed, fewer) = self.compose().await;
+        // The same again would fail the same way.
+        if fewer >= tokens { answer } else { self.ask_with(composed).await }
+    }
+
+    async fn compose(&mut self) -> (Vec<Arc<Message>>, u64) {
+        let (composed, begin) = compose(self.history, self.start, self.window_start, self.budget);
+        self.window_start = begin;
+        let Composed { messages, tokens, turns_left_out, cut_inside } = composed;
+        if !self.told && (turns_left_out > 0 || cut_inside > 0) {
+            self.told = true;
+            let note = match (turns_left_out, cut_inside) {
+                (turns, 0) => format!("earlier turns were left out of this request: {turns}"),
+                (0, _) => "older steps of this turn were shortened in this request".to_owned(),
+                (turns, _) => format!(
+                    "earlier turns were left out of this request: {turns}; older steps of this turn were shortened"
+                ),
+            };
+            let message = self.scene.ids.message();
+            self.scene.emit(TurnEvent::Thought { message: &message, text: &note }).await;
+        }
+        (messages, tokens)
+    }
+
+    async fn ask_with(&mut self, messages: Vec<Arc<Message>>) -> Answer {
+        let request = ModelRequest {
+            system: Arc::clone(&self.system),
+            messages,
+            tools: Arc::clone(&self.specs),
+            max_output_tokens: self.scene.agent.limits.max_output_tokens,
+        };
+        let answer = ask(self.scene, &request, &mut self.speech).await;
+        self.usage = total(self.usage, answer.usage);
+        if let Some(counted) = answer.last {
+            let used = counted.input.saturating_add(counted.output);
+            let size = self.scene.agent.provider.info().context_window;
+            self.scene.emit(TurnEvent::Usage { used, size }).await;
+        }
+        answer
+    }
+
+    /// Keeps an answer with tool calls and hands the calls out.
+    fn take_in(&mut self, text: String, thought: String, requests: Vec<ToolCallRequest>) -> Vec<Call> {
+        let (calls, tool_calls) =
+            requests.into_iter().map(|request| take_in(request, &self.scene.ids, &mut self.known)).unzip();
+        self.keep(Message::Assistant { text, thought, tool_calls });
+        calls
+    }
+
+    /// Keeps an answer without tool calls, if anything was said.
+    fn keep_speech(&mut self, text: String, thought: String) {
+        if !text.is_empty() || !thought.is_empty() {
+            self.keep(Message::Assistant { text, thought, tool_calls: Vec::new() });
+        }
+    }
+
+    fn keep(&mut self, message: Message) {
+        let message = Arc::new(message);
+        self.scene.sink.record(&message);
+        self.history.push(message);
+    }
+
+    fn stop(self, stop: StopReason) -> TurnOutcome {
+        match stop {
+            // What a model refused it refuses again: the prompt and what followed must not be in the next request.
+            StopReason::Refusal => self.history.truncate(self.start),
+            StopReason::EndTurn | StopReason::MaxTokens | StopReason::MaxTurnRequests | StopReason::Cancelled => {}
+        }
+        TurnOutcome { stop, text: self.speech.into_last(), usage: self.usage }
+    }
+}
+
+/// After an overflow the next request holds this share of what was sent (in percent).
+const OVERFLOW_SHARE: u64 = 60;

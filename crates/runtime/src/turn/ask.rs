@@ -1,0 +1,151 @@
+//! One model call: its stream is passed on piece by piece, and what is worth another try before the first output is tried again.
+//! It refuses to run tools; the calls of an answer are handed back.
+
+use std::panic::AssertUnwindSafe;
+
+use futures::{FutureExt, StreamExt};
+
+use crate::{
+    model::{ModelError, ModelEvent, ModelRequest, ModelStop, ToolCallRequest, Usage},
+    turn::{
+        TurnEvent, TurnFailure,
+        scene::Scene,
+        speech::{Speech, Voice},
+    },
+};
+
+/// Bytes of text, thoughts and arguments in one answer. A model that says more is not coming to an end;
+/// the turn fails then, with what was said kept.
+const MAX_ANSWER: usize = 16 * 1024 * 1024;
+/// Tool calls of one answer; more fail the turn for the same reason.
+const MAX_CALLS: usize = 128;
+
+/// How a model call went. Text and thoughts are in the [`Speech`].
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) end: End,
+    /// Whole tool calls that came before the end.
+    pub(super) calls: Vec<ToolCallRequest>,
+    /// What the vendor counted, all tries together.
+    pub(super) usage: Option<Usage>,
+    /// What the vendor counted for the last try.
+    pub(super) last: Option<Usage>,
+}
+
+/// Why a model call ended.
+#[derive(Debug)]
+pub(super) enum End {
+    /// By itself.
+    Stopped(ModelStop),
+    /// The turn was cancelled.
+    Cancelled,
+    /// It failed for good.
+    Failed(TurnFailure),
+}
+
+/// Asks the model, with retries.
+pub(super) async fn ask(scene: &Scene<'_>, request: &ModelRequest, speech: &mut Speech) -> Answer {
+    let mut usage = None;
+    let mut attempt = 1;
+    loop {
+        let mut calls = Vec::new();
+        let mut counted = None;
+        let end = once(scene, request.clone(), speech, &mut calls, &mut counted).await;
+        usage = total(usage, counted);
+        let End::Failed(TurnFailure::Model(error)) = &end else { return Answer { end, calls, usage, last: counted } };
+        // What was shown cannot be taken back: another try would say it twice.
+        let untouched = speech.len() == 0 && calls.is_empty();
+        let Some(wait) = scene.agent.limits.retry.wait(attempt, error).filter(|_| untouched) else {
+            return Answer { end, calls, usage, last: counted };
+        };
+        tracing::debug!(event = "model_retry", attempt, wait_ms = wait.as_millis(), "the model call is tried again");
+        tokio::select! {
+            biased;
+            () = scene.cancel.cancelled() => return Answer { end: End::Cancelled, calls, usage, last: counted },
+            () = tokio::time::sleep(wait) => {}
+        }
+        attempt += 1;
+    }
+}
+
+/// Adds token counts up; nothing counted stays nothing.
+pub(super) fn total(before: Option<Usage>, more: Option<Usage>) -> Option<Usage> {
+    match (before, more) {
+        (Some(a), Some(b)) => Some(Usage {
+            input: a.input.saturating_add(b.input),
+            output: a.output.saturating_add(b.output),
+            cached: a.cached.saturating_add(b.cached),
+        }),
+        (some, None) | (None, some) => some,
+    }
+}
+
+async fn once(
+    scene: &Scene<'_>,
+    request: ModelRequest,
+    speech: &mut Speech,
+    calls: &mut Vec<ToolCallRequest>,
+    usage: &mut Option<Usage>,
+) -> End {
+    let cancelled = scene.cancel.cancelled();
+    tokio::pin!(cancelled);
+    let started = tokio::select! {
+        biased;
+        () = &mut cancelled => return End::Cancelled,
+        started = AssertUnwindSafe(scene.agent.provider.stream(request)).catch_unwind() => started,
+    };
+    let stream = match started {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return End::Failed(error.into()),
+        Err(_) => return End::Failed(broke_down()),
+    };
+    let mut stream = AssertUnwindSafe(stream).catch_unwind();
+    let mut argument_bytes = 0;
+    loop {
+        let next = tokio::select! {
+            biased;
+            () = &mut cancelled => return End::Cancelled,
+            next = stream.next() => next,
+        };
+        let event = match next {
+            Some(Ok(Ok(event))) => event,
+            Some(Ok(Err(error))) => return End::Failed(error.into()),
+            Some(Err(_)) => return End::Failed(broke_down()),
+            None => return End::Failed(ModelError::Stream("it ended without a final event".to_owned()).into()),
+        };
+        match event {
+            ModelEvent::Text(piece) => say(scene, speech, Voice::Text, &piece).await,
+            ModelEvent::Thought(piece) => say(scene, speech, Voice::Thought, &piece).await,
+            ModelEvent::ToolCall(call) => {
+                speech.pause();
+                argument_bytes += call.arguments.len();
+                calls.push(call);
+            }
+            ModelEvent::Usage(counted) => *usage = Some(counted),
+            ModelEvent::Stop(stop) => return End::Stopped(stop),
+        }
+        if speech.len() + argument_bytes > MAX_ANSWER {
+            return End::Failed(ModelError::Stream(format!("it is longer than {MAX_ANSWER} bytes")).into());
+        }
+        if calls.len() > MAX_CALLS {
+            return End::Failed(ModelError::Stream(format!("it has more than {MAX_CALLS} tool calls")).into());
+        }
+    }
+}
+
+async fn say(scene: &Scene<'_>, speech: &mut Speech, voice: Voice, piece: &str) {
+    if piece.is_empty() {
+        return;
+    }
+    let message = speech.add(voice, piece, &scene.ids);
+    scene
+        .emit(match voice {
+            Voice::Text => TurnEvent::Text { message, text: piece },
+            Voice::Thought => TurnEvent::Thought { message, text: piece },
+        })
+        .await;
+}
+
+fn broke_down() -> TurnFailure {
+    TurnFailure::Internal("the model provider broke down".to_owned())
+}
