@@ -19,6 +19,8 @@ use crate::Verdict;
 const MIN_RATE: f64 = 150_000.0;
 /// A turn may cost as much as reading its stream three times.
 const MAX_RATIO: f64 = 3.0;
+/// Events of the HTTP stream that carry no text: the one that opens it and the two that close it.
+const FRAME_EVENTS: usize = 3;
 
 pub(super) fn run(programs: &Programs, options: &StreamOptions) -> Result<Verdict> {
     ensure!(options.runs > 0 && options.chunks > 0, "--runs and --chunks want at least 1");
@@ -108,14 +110,15 @@ fn read_bare(programs: &Programs, server: &ModelServer, chunks: usize) -> Result
     let output = Command::new(programs.path("bench-reader")?).arg(url).output()?;
     ensure!(output.status.success(), "bench-reader failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     let (counted, took) = reader_result(&String::from_utf8_lossy(&output.stdout))?;
-    ensure!(counted == chunks, "bench-reader saw {counted} of {chunks} chunks");
+    let expected = chunks + FRAME_EVENTS;
+    ensure!(counted == expected, "bench-reader saw {counted} of {expected} events");
     Ok(took)
 }
 
-/// Reads `<chunks> <microseconds>`.
+/// Reads `<events> <microseconds>`.
 pub(super) fn reader_result(printed: &str) -> Result<(usize, Duration)> {
-    let (chunks, micros) = printed.trim().split_once(' ').context("bench-reader printed no two numbers")?;
-    Ok((chunks.parse()?, Duration::from_micros(micros.parse()?)))
+    let (events, micros) = printed.trim().split_once(' ').context("bench-reader printed no two numbers")?;
+    Ok((events.parse()?, Duration::from_micros(micros.parse()?)))
 }
 
 /// `bench-model-server`, which ends when its input is closed.

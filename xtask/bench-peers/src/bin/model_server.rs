@@ -1,16 +1,19 @@
 //! A model that costs nothing: a loopback HTTP server that answers every `POST` with a fixed number of chunks in the
-//! streaming format of OpenAI chat completions. It prints its port, serves one thread per connection, and ends with
+//! streaming format of OpenAI chat completions, between one opening event and two closing ones. It prints its port, serves one thread per connection, and ends with
 //! its standard input, so that it cannot outlive the benchmark that started it.
 
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 /// A request body larger than this is not one of ours: the benchmark's prompts are a few hundred bytes.
 const MAX_BODY: u64 = 16 * 1024 * 1024;
-/// Bytes that are gathered before one write, as a proxy in front of a model does.
-const WRITE_BUFFER: usize = 16 * 1024;
+/// Bytes of one write, as a proxy in front of a model gathers them.
+const WRITE_SIZE: usize = 16 * 1024;
+/// The whole answer is held in memory, about 180 bytes a chunk; more than this is a mistyped number.
+const MAX_CHUNKS: usize = 5_000_000;
 /// A request head line beyond this ends the connection.
 const MAX_HEAD_LINE: u64 = 64 * 1024;
 
@@ -23,11 +26,14 @@ fn main() -> Result<()> {
     output.flush()?;
     drop(output);
 
+    // Rendered once: what the server does while it streams is taken from the cores of what is measured.
+    let answer = Arc::new(render(chunks)?);
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
+            let answer = Arc::clone(&answer);
             std::thread::spawn(move || {
                 // A client that hangs up early is the client's business: the next connection is served all the same.
-                drop(serve(stream, chunks));
+                drop(serve(stream, &answer));
             });
         }
     });
@@ -36,24 +42,26 @@ fn main() -> Result<()> {
 }
 
 fn chunks_from(mut arguments: impl Iterator<Item = String>) -> Result<usize> {
-    match (arguments.next().as_deref(), arguments.next()) {
-        (Some("--chunks"), Some(number)) => number.parse().context("--chunks wants a number"),
-        _ => bail!("usage: bench-model-server --chunks N"),
-    }
+    let (Some("--chunks"), Some(number)) = (arguments.next().as_deref(), arguments.next()) else {
+        bail!("usage: bench-model-server --chunks N");
+    };
+    let chunks = number.parse().context("--chunks wants a number")?;
+    ensure!(chunks <= MAX_CHUNKS, "--chunks is at most {MAX_CHUNKS}");
+    Ok(chunks)
 }
 
 /// Serves requests on one connection until the client closes it.
-fn serve(stream: TcpStream, chunks: usize) -> io::Result<()> {
+fn serve(mut stream: TcpStream, answer: &[u8]) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut input = BufReader::new(stream.try_clone()?);
-    let mut output = BufWriter::with_capacity(WRITE_BUFFER, stream);
     while let Some(is_post) = read_request(&mut input)? {
         if is_post {
-            stream_answer(&mut output, chunks)?;
+            for piece in answer.chunks(WRITE_SIZE) {
+                stream.write_all(piece)?;
+            }
         } else {
-            output.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")?;
+            stream.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")?;
         }
-        output.flush()?;
     }
     Ok(())
 }
@@ -87,18 +95,20 @@ fn read_request(input: &mut impl BufRead) -> io::Result<Option<bool>> {
     Ok(Some(is_post))
 }
 
-fn stream_answer(output: &mut impl Write, chunks: usize) -> io::Result<()> {
-    output.write_all(
-        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n",
-    )?;
-    event(output, &completion(r#"{"role":"assistant","content":""}"#, "null"))?;
+/// The answer from its status line to its last byte.
+fn render(chunks: usize) -> io::Result<Vec<u8>> {
+    let mut answer = Vec::new();
+    answer.extend_from_slice(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n");
+    answer.extend_from_slice(b"cache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n");
+    event(&mut answer, &completion(r#"{"role":"assistant","content":""}"#, "null"))?;
     for number in 0..chunks {
         let delta = format!(r#"{{"content":"word {number} "}}"#);
-        event(output, &completion(&delta, "null"))?;
+        event(&mut answer, &completion(&delta, "null"))?;
     }
-    event(output, &completion("{}", r#""stop""#))?;
-    event(output, "[DONE]")?;
-    output.write_all(b"0\r\n\r\n")
+    event(&mut answer, &completion("{}", r#""stop""#))?;
+    event(&mut answer, "[DONE]")?;
+    answer.extend_from_slice(b"0\r\n\r\n");
+    Ok(answer)
 }
 
 fn completion(delta: &str, finish_reason: &str) -> String {

@@ -1,13 +1,13 @@
 //! The floor of `cargo xtask bench stream`: reads the stream of `bench-model-server` with the HTTP client the server
-//! itself uses, counts its text chunks and prints `<chunks> <microseconds>`. It parses no JSON and keeps nothing.
+//! itself uses, counts its events and prints `<events> <microseconds>`. It parses no JSON and keeps nothing.
 
 use std::io::Write;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// What marks an event that carries text; the opening chunk and the closing one carry none.
-const TEXT_EVENT: &[u8] = br#""delta":{"content":"#;
+/// How the line of an event begins.
+const EVENT: &[u8] = b"data: ";
 /// An event longer than this did not come from our server.
 const MAX_LINE: usize = 1024 * 1024;
 
@@ -18,9 +18,9 @@ fn main() -> Result<()> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let began = Instant::now();
-    let chunks = runtime.block_on(count(&url))?;
+    let events = runtime.block_on(count(&url))?;
     let took = began.elapsed();
-    writeln!(std::io::stdout(), "{chunks} {}", took.as_micros())?;
+    writeln!(std::io::stdout(), "{events} {}", took.as_micros())?;
     Ok(())
 }
 
@@ -38,16 +38,16 @@ async fn count(url: &str) -> Result<usize> {
         .with_context(|| format!("no answer from {url}"))?
         .error_for_status()?;
     let mut line = Vec::new();
-    let mut chunks = 0;
+    let mut events = 0;
     while let Some(bytes) = response.chunk().await? {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             line.extend_from_slice(piece);
             ensure!(line.len() <= MAX_LINE, "a line of more than {MAX_LINE} bytes");
             if piece.ends_with(b"\n") {
-                chunks += usize::from(line.windows(TEXT_EVENT.len()).any(|window| window == TEXT_EVENT));
+                events += usize::from(line.starts_with(EVENT));
                 line.clear();
             }
         }
     }
-    Ok(chunks)
+    Ok(events)
 }
