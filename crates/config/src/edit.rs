@@ -10,7 +10,7 @@ use toml_edit::{Decor, DocumentMut, Item, Table, TableLike, Value as Toml};
 use crate::env::Env;
 use crate::error::{ConfigError, Location};
 use crate::file::{self, BYTE_ORDER_MARK, INNER_PATH};
-use crate::layer::resolve_path;
+use crate::layer::{expand_list, resolve_path};
 use crate::load::{Layers, layers, load_layers};
 use crate::names::{Family, ModelRef, check_alias};
 use crate::nearest::nearest;
@@ -208,6 +208,7 @@ fn entry(layers: &Layers, env: &Env, section: &Section, key: &Key) -> Entry {
                 (Value::Text(text), Kind::Path) => {
                     resolve_path(text, &setting.place, &layers.source, env).to_string_lossy().into_owned()
                 }
+                (Value::List(words), Kind::Paths) => Kind::Paths.show(&Value::List(expand_list(words, env))),
                 (value, kind) => kind.show(value),
             };
             let origin = match &setting.place {
@@ -330,8 +331,9 @@ fn keep_first_comment(document: &mut DocumentMut, section: &Section) {
         }
         return;
     }
-    let key_at_root = matches!(section, Section::Root) && document.iter().all(|(_, item)| item.is_table());
-    if !key_at_root || document.contains_key("data_dir") {
+    // A key that stands at the root already carries the comment, and what is added comes after it.
+    let at_root = |item: &Item| item.is_value() || item.as_table().is_some_and(Table::is_dotted);
+    if !matches!(section, Section::Root) || document.iter().any(|(_, item)| at_root(item)) {
         return;
     }
     let Some(first) = first_table(document.as_table_mut()) else {
@@ -360,10 +362,14 @@ fn add_first(document: &mut DocumentMut, prefix: &str) {
 fn first_table(table: &mut Table) -> Option<&mut Table> {
     let mut first: Option<&mut Table> = None;
     for (_, item) in table.iter_mut() {
-        let Some(child) = item.as_table_mut() else {
-            continue;
+        let found = match item {
+            Item::Table(child) => match child.is_implicit() {
+                true => first_table(child),
+                false => Some(child),
+            },
+            Item::ArrayOfTables(children) => children.get_mut(0),
+            Item::None | Item::Value(_) => None,
         };
-        let found = if child.is_implicit() { first_table(child) } else { Some(child) };
         let Some(found) = found else {
             continue;
         };

@@ -178,6 +178,12 @@ pub(crate) fn resolve_path(text: &str, place: &Place, source: &Source, env: &Env
     }
 }
 
+/// Puts the home directory where a path of a list has `~`; whoever judges paths does not know it. Other relative paths
+/// stay as they are, because they belong to the working directory of a session.
+pub(crate) fn expand_list(words: &[String], env: &Env) -> Vec<String> {
+    words.iter().map(|word| expand_home(Path::new(word), env).to_string_lossy().into_owned()).collect()
+}
+
 /// Hands the value of one setting to the field it is for. The table of keys decides the type, so a value of another
 /// type cannot come; if it came, the default would stay.
 struct Reader<'a> {
@@ -224,6 +230,12 @@ impl Reader<'_> {
     fn list(&self, field: &mut Vec<String>) {
         if let Value::List(words) = &self.setting.value {
             field.clone_from(words);
+        }
+    }
+
+    fn paths(&self, field: &mut Vec<String>) {
+        if let Value::List(words) = &self.setting.value {
+            *field = expand_list(words, self.env);
         }
     }
 }
@@ -292,9 +304,9 @@ fn put_risk(profile: &mut RiskProfile, setting: &Setting, reader: &Reader<'_>) {
         "always_ask" => reader.list(&mut profile.always_ask),
         "excluded_tools" => reader.list(&mut profile.excluded_tools),
         "allowed_commands" => reader.list(&mut profile.allowed_commands),
-        "forbidden_paths" => reader.list(&mut profile.forbidden_paths),
-        "allowed_roots" => reader.list(&mut profile.allowed_roots),
-        "read_only_roots" => reader.list(&mut profile.read_only_roots),
+        "forbidden_paths" => reader.paths(&mut profile.forbidden_paths),
+        "allowed_roots" => reader.paths(&mut profile.allowed_roots),
+        "read_only_roots" => reader.paths(&mut profile.read_only_roots),
         "workspace_only" => profile.workspace_only = reader.flag(),
         _ => {}
     }

@@ -170,9 +170,9 @@ const AUTONOMY: &[Key] = &[
     key("always_ask", Kind::List),
     key("excluded_tools", Kind::List),
     key("allowed_commands", Kind::List),
-    key("forbidden_paths", Kind::List),
-    key("allowed_roots", Kind::List),
-    key("read_only_roots", Kind::List),
+    key("forbidden_paths", Kind::Paths),
+    key("allowed_roots", Kind::Paths),
+    key("read_only_roots", Kind::Paths),
     key("workspace_only", Kind::Flag),
 ];
 
@@ -182,9 +182,9 @@ const RISK: &[Key] = &[
     key("always_ask", Kind::List),
     key("excluded_tools", Kind::List),
     key("allowed_commands", Kind::List),
-    key("forbidden_paths", Kind::List),
-    key("allowed_roots", Kind::List),
-    key("read_only_roots", Kind::List),
+    key("forbidden_paths", Kind::Paths),
+    key("allowed_roots", Kind::Paths),
+    key("read_only_roots", Kind::Paths),
     key("workspace_only", Kind::Flag),
 ];
 
@@ -196,3 +196,6 @@ const RUNTIME: &[Key] = &[
 ];
 
 const STORE: &[Key] = &[with_default("sync", Kind::Choice(&["off", "turn", "always"]), "turn")];
+
+#[cfg(test)]
+mod tests;

@@ -228,11 +228,11 @@ pub struct RiskProfile {
     pub excluded_tools: Vec<String>,
     /// Commands that the shell tool may run.
     pub allowed_commands: Vec<String>,
-    /// Paths that no tool touches, as written.
+    /// Paths that no tool touches; `~` has become the home directory, other relative ones are as written.
     pub forbidden_paths: Vec<String>,
-    /// Directories beside the working directory that tools may use.
+    /// Directories beside the working directory that tools may use; written like the forbidden paths.
     pub allowed_roots: Vec<String>,
-    /// Directories that tools may only read.
+    /// Directories that tools may only read; written like the forbidden paths.
     pub read_only_roots: Vec<String>,
     /// Whether tools stay inside the working directory and the allowed roots.
     pub workspace_only: Option<bool>,

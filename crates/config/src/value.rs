@@ -17,9 +17,17 @@ pub(crate) enum Kind {
     Uri,
     Secret,
     Flag,
-    Whole { min: u64, max: u64 },
-    Number { min: u32, max: u32 },
+    Whole {
+        min: u64,
+        max: u64,
+    },
+    Number {
+        min: u32,
+        max: u32,
+    },
     List,
+    /// A list of paths, in which `~` is the home directory.
+    Paths,
     Choice(&'static [&'static str]),
 }
 
@@ -53,7 +61,7 @@ impl Kind {
             Self::Flag => "a boolean, `true` or `false`".to_owned(),
             Self::Whole { min, max } => format!("a whole number from {min} to {max}"),
             Self::Number { min, max } => format!("a number from {min} to {max}"),
-            Self::List => "an array of strings".to_owned(),
+            Self::List | Self::Paths => "an array of strings".to_owned(),
             Self::Choice(words) => format!("one of `{}`", words.join("`, `")),
         }
     }
@@ -84,7 +92,7 @@ impl Kind {
                 let whole = || toml.as_integer().and_then(|number| i32::try_from(number).ok()).map(f64::from);
                 self.read_number(toml.as_float().or_else(whole).ok_or_else(wrong)?)
             }
-            Self::List => {
+            Self::List | Self::Paths => {
                 let array = toml.as_array().ok_or_else(wrong)?;
                 let word = |item: &Toml| match item.as_str() {
                     Some(text) => Ok(text.to_owned()),
@@ -108,11 +116,11 @@ impl Kind {
             },
             Self::Whole { .. } => self.read_whole(text.trim().parse().map_err(|_| wrong())?),
             Self::Number { .. } => self.read_number(text.trim().parse().map_err(|_| wrong())?),
-            Self::List if text.trim_start().starts_with('[') => {
+            Self::List | Self::Paths if text.trim_start().starts_with('[') => {
                 let toml: Toml = text.trim().parse().map_err(|_| wrong())?;
                 self.read_toml(&toml).map_err(|mismatch| Mismatch { span: None, ..mismatch })
             }
-            Self::List => {
+            Self::List | Self::Paths => {
                 let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
                 Ok(Value::List(words.map(str::to_owned).collect()))
             }
@@ -139,7 +147,8 @@ impl Kind {
             | Self::Flag
             | Self::Whole { .. }
             | Self::Number { .. }
-            | Self::List => Ok(Value::Text(text.to_owned())),
+            | Self::List
+            | Self::Paths => Ok(Value::Text(text.to_owned())),
         }
     }
 
@@ -154,6 +163,7 @@ impl Kind {
             | Self::Flag
             | Self::Number { .. }
             | Self::List
+            | Self::Paths
             | Self::Choice(_) => Ok(Value::Whole(number)),
         }
     }
@@ -171,6 +181,7 @@ impl Kind {
             | Self::Flag
             | Self::Whole { .. }
             | Self::List
+            | Self::Paths
             | Self::Choice(_) => Ok(Value::Number(number)),
         }
     }
@@ -187,6 +198,7 @@ impl Kind {
                 | Self::Whole { .. }
                 | Self::Number { .. }
                 | Self::List
+                | Self::Paths
                 | Self::Choice(_) => text.clone(),
             },
             Value::Secret(_) => MASK.to_owned(),

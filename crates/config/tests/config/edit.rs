@@ -66,6 +66,8 @@ fn set_keeps_every_comment() {
         "/d",
         "# first line\ndata_dir = \"/d\"\n\n[providers.models.custom.x]\nuri = 'u'\n[acp]\n",
     );
+    check("# c\n[[x]]\n", "data_dir", "/b", "# c\ndata_dir = \"/b\"\n\n[[x]]\n");
+    check("# c\nacp.strict = true\n", "data_dir", "/b", "# c\nacp.strict = true\ndata_dir = \"/b\"\n");
     check("# c\ndata_dir = '/a' # d\n[acp]\n", "data_dir", "/b", "# c\ndata_dir = \"/b\" # d\n[acp]\n");
     check("# c\nother = 1\n\n[acp]\n", "data_dir", "/b", "# c\nother = 1\ndata_dir = \"/b\"\n\n[acp]\n");
 }
@@ -93,6 +95,13 @@ fn set_follows_the_way_a_table_is_written() {
         "false",
         "[agents.main]\nenabled = false\n[agents.main.workspace]\npath = '/a'\n",
     );
+    check(
+        "agents.a.enabled = true\n",
+        "agents.b.enabled",
+        "true",
+        "agents.a.enabled = true\n\n[agents.b]\nenabled = true\n",
+    );
+    check("agents = { a = {} }\n", "agents.b.enabled", "true", "agents = { a = {} , b = { enabled = true } }\n");
     check("[agents.a]\n", "agents.b.enabled", "true", "[agents.a]\n\n[agents.b]\nenabled = true\n");
 }
 

@@ -349,6 +349,23 @@ workspace_only = false
     assert_eq!(loaded("").effective_risk_profile("default"), RiskProfile::default());
 }
 
+/// A `~` that stayed would forbid nothing, and `~/.ssh` is what people write.
+#[test]
+fn home_in_a_list_of_paths_is_the_home_directory() {
+    let home = Home::with(
+        "[risk_profiles.r]\nforbidden_paths = ['~/.ssh', '~', '/etc', 'target', '~other']\nallowed_roots = ['~/src']\n\
+         read_only_roots = ['~/doc']\nallowed_commands = ['~/run']\n",
+    );
+    let profile = &home.load(&[]).unwrap().config.risk_profiles["r"];
+    let in_home = |path: &str| home.path().join(path).to_str().unwrap().to_owned();
+    let root = home.path().to_str().unwrap().to_owned();
+    let rest = ["/etc", "target", "~other"].map(str::to_owned);
+    assert_eq!(profile.forbidden_paths, [vec![in_home(".ssh"), root], rest.to_vec()].concat());
+    assert_eq!(profile.allowed_roots, [in_home("src")]);
+    assert_eq!(profile.read_only_roots, [in_home("doc")]);
+    assert_eq!(profile.allowed_commands, ["~/run"]);
+}
+
 #[test]
 fn the_configuration_directory_is_found() {
     fn check(flag: Option<&str>, variables: &[(&str, &str)], expect: Option<(&str, &str)>) {
