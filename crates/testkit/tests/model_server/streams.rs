@@ -1,13 +1,11 @@
 //! The bytes of scripted replies: every quirk produces what its name says, and only that.
-#![expect(clippy::expect_used, clippy::panic, reason = "helpers of tests abort the test")]
-
-mod support;
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::{Client, Ended, JSON, Response, anthropic, openai, parse_sse};
 use zeroclaw_testkit::model_server::{Call, ModelServer, Part, Reply, signature_for};
+
+use crate::client::{Client, Ended, JSON, Response, Sse, VERSION, anthropic, openai, parse_sse};
 
 const TEXT: &str = "漢字🙂é";
 
@@ -37,7 +35,7 @@ async fn anthropic_reply(reply: Reply) -> Response {
 
 /// The JSON of every event but `[DONE]`.
 fn chunks(response: &Response) -> Vec<Value> {
-    response.events().iter().filter(|event| event.data != "[DONE]").map(support::Sse::json).collect()
+    response.events().iter().filter(|event| event.data != "[DONE]").map(Sse::json).collect()
 }
 
 fn content(response: &Response) -> String {
@@ -213,7 +211,7 @@ async fn anthropic_blocks_open_and_close_in_order() {
     let events = response.events();
     let deltas: Vec<(u64, Value)> = events
         .iter()
-        .map(support::Sse::json)
+        .map(Sse::json)
         .filter(|event| event["type"] == "content_block_delta")
         .map(|mut event| (event["index"].as_u64().expect("an index"), event["delta"].take()))
         .collect();
@@ -374,7 +372,7 @@ async fn a_gate_tells_when_the_client_gives_up() {
     let (reply, gate) = Reply::chunks(["a", "b"]).one_write().gate(1);
     server.push(reply);
     let mut client = Client::connect(&server).await;
-    client.send("POST", "/v1/messages", &[JSON, support::VERSION], &ask_anthropic().to_string()).await;
+    client.send("POST", "/v1/messages", &[JSON, VERSION], &ask_anthropic().to_string()).await;
     gate.reached().await;
     drop(client);
     gate.client_gone().await;
@@ -398,7 +396,7 @@ async fn models_are_listed_for_both_vendors() {
     client.send("GET", "/v1/models", &[], "").await;
     let list = client.response().await.json();
     assert_eq!((list["object"].as_str(), list["data"][1]["id"].as_str()), (Some("list"), Some("two")));
-    client.send("GET", "/v1/models", &[support::VERSION], "").await;
+    client.send("GET", "/v1/models", &[VERSION], "").await;
     let list = client.response().await.json();
     assert_eq!((list["data"][0]["type"].as_str(), list["last_id"].as_str()), (Some("model"), Some("two")));
     assert!(server.requests().is_empty());
@@ -421,9 +419,9 @@ async fn keys_are_checked_where_the_vendor_looks_for_them() {
         assert_eq!(response.status, status);
         assert!(!response.text().contains("sk-"));
     }
-    client.send("POST", "/v1/messages", &[JSON, support::VERSION], &ask_anthropic().to_string()).await;
+    client.send("POST", "/v1/messages", &[JSON, VERSION], &ask_anthropic().to_string()).await;
     assert_eq!(client.response().await.json()["error"]["type"], "authentication_error");
-    let headers = [JSON, support::VERSION, ("X-Api-Key", "sk-right")];
+    let headers = [JSON, VERSION, ("X-Api-Key", "sk-right")];
     client.send("POST", "/v1/messages", &headers, &ask_anthropic().to_string()).await;
     assert_eq!(client.response().await.status, 200);
     assert_eq!(server.unused_replies(), 0);
