@@ -1,6 +1,6 @@
 //! The contract of a session store: what each call promises when it returns.
 //!
-//! Every implementation passes the same suite in `tests/contract.rs`.
+//! Every implementation passes the same suite in `tests/store/contract.rs`.
 
 use std::fmt::Debug;
 

@@ -1,8 +1,9 @@
-//! Puts many rows into one statement, because the cost of a statement is larger than that of a row.
+//! Puts many rows into one statement: handing a statement to SQLite's thread costs more than the row in it.
 //!
-//! The sizes are powers of two, so that any number of rows needs few statements and all of them stay prepared.
+//! There is a statement for each small number of rows and for two large ones, so that any number needs few of them and all
+//! stay prepared.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use sqlx::sqlite::{SqliteArguments, SqliteConnection};
 use sqlx::{Arguments, AssertSqlSafe, Encode, Sqlite, Type};
@@ -11,20 +12,39 @@ use super::codec::{event_kind, store_error, to_column};
 use crate::error::StoreError;
 use crate::record::{EventRecord, MessageRecord};
 
-/// The rows of the largest statement: 2 to the power of this, less one step.
-const SIZES: usize = 8;
+/// Up to so many rows go into a statement made for exactly their number.
+const EXACT: usize = 64;
 
-/// The statements, each for twice as many rows as the one before; the first is for one.
+/// The other numbers of rows that have a statement, largest first.
+const LARGE: [usize; 2] = [256, 128];
+
+/// The statements that both tables can need: all have to fit into the cache of the connection, beside the others.
+pub(super) const MAX_STATEMENTS: usize = 2 * (EXACT + LARGE.len());
+
+/// The statements for the two tables that only grow.
 pub(super) struct Inserts {
-    events: [Arc<str>; SIZES],
-    messages: [Arc<str>; SIZES],
+    events: Statements,
+    messages: Statements,
+}
+
+/// The statements for one table, written out when they are first needed.
+struct Statements {
+    head: &'static str,
+    row: &'static str,
+    columns: usize,
+    exact: [OnceLock<Arc<str>>; EXACT],
+    large: [OnceLock<Arc<str>>; LARGE.len()],
 }
 
 impl Inserts {
     pub(super) fn new() -> Inserts {
         Inserts {
-            events: statements("INSERT INTO events (session, seq, kind, turn, payload) VALUES ", "(?,?,?,?,?)"),
-            messages: statements("INSERT INTO messages (session, position, turn, payload) VALUES ", "(?,?,?,?)"),
+            events: Statements::new("INSERT INTO events (session, seq, kind, turn, payload) VALUES ", "(?,?,?,?,?)", 5),
+            messages: Statements::new(
+                "INSERT INTO messages (session, position, turn, payload) VALUES ",
+                "(?,?,?,?)",
+                4,
+            ),
         }
     }
 
@@ -33,7 +53,7 @@ impl Inserts {
         connection: &mut SqliteConnection,
         rows: &[(i64, &EventRecord)],
     ) -> Result<(), StoreError> {
-        insert(connection, &self.events, rows, 5, |arguments, (session, event)| {
+        insert(connection, &self.events, rows, |arguments, (session, event)| {
             add(arguments, *session)?;
             add(arguments, to_column(event.seq)?)?;
             add(arguments, event_kind(event.kind))?;
@@ -48,7 +68,7 @@ impl Inserts {
         connection: &mut SqliteConnection,
         rows: &[(i64, &MessageRecord)],
     ) -> Result<(), StoreError> {
-        insert(connection, &self.messages, rows, 4, |arguments, (session, message)| {
+        insert(connection, &self.messages, rows, |arguments, (session, message)| {
             add(arguments, *session)?;
             add(arguments, to_column(message.position)?)?;
             add(arguments, to_column(message.turn)?)?;
@@ -65,40 +85,86 @@ where
     Arguments::add(arguments, value).map_err(|error| store_error(sqlx::Error::Encode(error)))
 }
 
-fn statements(head: &str, row: &str) -> [Arc<str>; SIZES] {
-    std::array::from_fn(|power| {
-        let mut statement = String::from(head);
-        for index in 0..1_usize << power {
-            if index > 0 {
-                statement.push(',');
-            }
-            statement.push_str(row);
+impl Statements {
+    fn new(head: &'static str, row: &'static str, columns: usize) -> Statements {
+        Statements {
+            head,
+            row,
+            columns,
+            exact: std::array::from_fn(|_| OnceLock::new()),
+            large: std::array::from_fn(|_| OnceLock::new()),
         }
-        statement.into()
-    })
+    }
+
+    /// The statement that takes most of `rows`, and how many it takes; `None` when there are none.
+    fn best(&self, rows: usize) -> Option<(Arc<str>, usize)> {
+        let large = LARGE.iter().zip(&self.large).find(|(size, _)| **size <= rows);
+        let (slot, size) = match large {
+            Some((size, slot)) => (slot, *size),
+            None => {
+                let size = rows.min(EXACT);
+                (self.exact.get(size.checked_sub(1)?)?, size)
+            }
+        };
+        let statement = slot.get_or_init(|| {
+            let mut statement = String::from(self.head);
+            for index in 0..size {
+                if index > 0 {
+                    statement.push(',');
+                }
+                statement.push_str(self.row);
+            }
+            statement.into()
+        });
+        Some((Arc::clone(statement), size))
+    }
 }
 
 async fn insert<R>(
     connection: &mut SqliteConnection,
-    statements: &[Arc<str>; SIZES],
+    statements: &Statements,
     mut rows: &[R],
-    columns: usize,
     add: impl Fn(&mut SqliteArguments, &R) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    for (power, statement) in statements.iter().enumerate().rev() {
-        let size = 1_usize << power;
-        while let Some((chunk, rest)) = rows.split_at_checked(size) {
-            rows = rest;
-            let mut arguments = SqliteArguments::default();
-            arguments.reserve(size * columns, 0);
-            for row in chunk {
-                add(&mut arguments, row)?;
-            }
-            sqlx::query_with(AssertSqlSafe(Arc::clone(statement)), arguments)
-                .execute(&mut *connection)
-                .await
-                .map_err(store_error)?;
+    while let Some((statement, size)) = statements.best(rows.len()) {
+        let Some((chunk, rest)) = rows.split_at_checked(size) else {
+            break;
+        };
+        rows = rest;
+        let mut arguments = SqliteArguments::default();
+        arguments.reserve(size * statements.columns, 0);
+        for row in chunk {
+            add(&mut arguments, row)?;
         }
+        sqlx::query_with(AssertSqlSafe(statement), arguments).execute(&mut *connection).await.map_err(store_error)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Inserts, MAX_STATEMENTS};
+
+    fn sizes(mut rows: usize) -> Vec<usize> {
+        let inserts = Inserts::new();
+        let mut sizes = Vec::new();
+        while let Some((statement, size)) = inserts.events.best(rows) {
+            assert_eq!(statement.matches('?').count(), size * 5);
+            rows -= size;
+            sizes.push(size);
+        }
+        sizes
+    }
+
+    #[test]
+    fn any_number_of_rows_needs_few_statements() {
+        assert_eq!(sizes(0), [0_usize; 0]);
+        assert_eq!(sizes(1), [1]);
+        assert_eq!(sizes(63), [63]);
+        assert_eq!(sizes(65), [64, 1]);
+        assert_eq!(sizes(127), [64, 63]);
+        assert_eq!(sizes(500), [256, 128, 64, 52]);
+        assert_eq!(sizes(600), [256, 256, 64, 24]);
+        assert_eq!(MAX_STATEMENTS, 132);
+    }
 }

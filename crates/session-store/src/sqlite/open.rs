@@ -14,6 +14,7 @@ use sqlx::{ConnectOptions, Connection, Row};
 
 use super::codec::{self, store_error};
 use super::file::{self, Aside};
+use super::insert::MAX_STATEMENTS;
 use super::owners::{Owners, create_private_directory};
 use super::reader::identify;
 use super::schema::{APPLICATION_ID, CREATE, SCHEMA_VERSION};
@@ -25,6 +26,13 @@ const ATTEMPTS: u32 = 4;
 
 /// The rows that may wait between SQLite's thread and the task that reads them.
 const ROW_BUFFER: usize = 512;
+
+/// The pages in the log after which it is folded into the file, 16 MB. SQLite's own thousand costs many sessions that
+/// stream at once, each with a page of its own, a sync every few commits; more would make the first open after a crash slow.
+const CHECKPOINT_PAGES: &str = "4000";
+
+/// Room in the cache of the writer for the statements that are not inserts of rows; there are about thirty.
+const OTHER_STATEMENTS: usize = 64;
 
 /// What is at the path.
 enum Found {
@@ -194,7 +202,12 @@ async fn connect_writer(options: &SqliteOptions, owners: &Arc<Owners>) -> Result
         SyncMode::Turn => SqliteSynchronous::Normal,
         SyncMode::Always => SqliteSynchronous::Full,
     };
-    let mut writer = base_options(&options.path, options.busy_timeout).synchronous(synchronous).connect().await?;
+    let mut writer = base_options(&options.path, options.busy_timeout)
+        .statement_cache_capacity(MAX_STATEMENTS + OTHER_STATEMENTS)
+        .pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
+        .synchronous(synchronous)
+        .connect()
+        .await?;
     let mode = sqlx::query("PRAGMA journal_mode").fetch_one(&mut writer).await?.try_get::<String, _>(0)?;
     if mode != "wal" {
         write_ahead(&mut writer).await?;

@@ -9,7 +9,7 @@ use zeroclaw_session_store::{
     TurnEnd, TurnStart, TurnState,
 };
 
-pub fn options(directory: &Path, instance: &str) -> SqliteOptions {
+pub(crate) fn options(directory: &Path, instance: &str) -> SqliteOptions {
     SqliteOptions {
         path: database(directory),
         sync: SyncMode::Turn,
@@ -18,15 +18,15 @@ pub fn options(directory: &Path, instance: &str) -> SqliteOptions {
     }
 }
 
-pub fn database(directory: &Path) -> PathBuf {
+pub(crate) fn database(directory: &Path) -> PathBuf {
     directory.join("sessions").join("acp-sessions.db")
 }
 
-pub async fn open(directory: &Path, instance: &str) -> SqliteStore {
+pub(crate) async fn open(directory: &Path, instance: &str) -> SqliteStore {
     SqliteStore::open(options(directory, instance)).await.unwrap()
 }
 
-pub fn session(id: &str) -> NewSession {
+pub(crate) fn session(id: &str) -> NewSession {
     NewSession {
         id: id.into(),
         workspace: PathBuf::from("/home/user/project"),
@@ -36,7 +36,7 @@ pub fn session(id: &str) -> NewSession {
     }
 }
 
-pub fn event(seq: u64) -> EventRecord {
+pub(crate) fn event(seq: u64) -> EventRecord {
     EventRecord {
         seq,
         kind: EventKind::Update,
@@ -45,19 +45,19 @@ pub fn event(seq: u64) -> EventRecord {
     }
 }
 
-pub fn events(from: u64, to: u64) -> Batch {
+pub(crate) fn events(from: u64, to: u64) -> Batch {
     Batch { events: (from..=to).map(event).collect(), messages: Vec::new() }
 }
 
-pub fn message(position: u64) -> MessageRecord {
+pub(crate) fn message(position: u64) -> MessageRecord {
     MessageRecord { position, turn: 1, payload: Bytes::from(format!(r#"{{"role":"user","n":{position}}}"#)) }
 }
 
-pub fn messages(positions: &[u64]) -> Batch {
+pub(crate) fn messages(positions: &[u64]) -> Batch {
     Batch { events: Vec::new(), messages: positions.iter().copied().map(message).collect() }
 }
 
-pub fn start(turn: u64) -> TurnStart {
+pub(crate) fn start(turn: u64) -> TurnStart {
     TurnStart {
         turn,
         prompt: Bytes::from_static(br#"[{"type":"text","text":"hello"}]"#),
@@ -66,7 +66,7 @@ pub fn start(turn: u64) -> TurnStart {
     }
 }
 
-pub fn end(turn: u64) -> TurnEnd {
+pub(crate) fn end(turn: u64) -> TurnEnd {
     TurnEnd {
         turn,
         state: TurnState::Completed,
@@ -77,7 +77,7 @@ pub fn end(turn: u64) -> TurnEnd {
 }
 
 /// Every event of a session, read page by page.
-pub async fn all_events(store: &dyn SessionStore, id: &str, limit: u32) -> Vec<EventRecord> {
+pub(crate) async fn all_events(store: &dyn SessionStore, id: &str, limit: u32) -> Vec<EventRecord> {
     let mut all: Vec<EventRecord> = Vec::new();
     loop {
         let after = all.last().map_or(0, |event| event.seq);

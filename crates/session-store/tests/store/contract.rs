@@ -1,11 +1,8 @@
 //! What every store promises, run against each of them.
 
-#![cfg(test)]
-
-mod support;
-
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::slice;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,7 +12,7 @@ use zeroclaw_session_store::{
     SessionPatch, SessionRecord, SessionStore, StoreError, TurnEnd, TurnRecord, TurnState,
 };
 
-use support::{all_events, end, event, events, message, messages, session, start};
+use crate::support::{all_events, end, event, events, message, messages, session, start};
 
 macro_rules! contract {
     ($($name:ident),* $(,)?) => {
@@ -35,7 +32,7 @@ macro_rules! contract {
                 #[tokio::test]
                 async fn $name() {
                     let directory = tempfile::tempdir().unwrap();
-                    let store = Arc::new(super::support::open(directory.path(), "one").await);
+                    let store = Arc::new(crate::support::open(directory.path(), "one").await);
                     super::$name(store).await;
                 }
             )*
@@ -222,7 +219,7 @@ async fn a_turn_begins_and_ends_once(store: Store) {
         last_seq: Some(5),
         ..running
     };
-    assert_eq!(store.turns("a").await.unwrap(), [completed.clone()]);
+    assert_eq!(store.turns("a").await.unwrap(), slice::from_ref(&completed));
     assert!(matches!(store.end_turn("a", end(1)).await, Err(StoreError::TurnState)));
     assert!(matches!(
         store.begin_turn("a", start(1)).await,

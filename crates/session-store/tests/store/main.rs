@@ -1,0 +1,11 @@
+//! The tests of the session stores, in one binary because linking costs more than running.
+
+#[cfg(test)]
+mod contract;
+#[cfg(unix)]
+#[cfg(test)]
+mod processes;
+#[cfg(test)]
+mod sqlite;
+#[cfg(test)]
+mod support;
