@@ -22,25 +22,28 @@ fn echo_answers_one_line_and_ends_with_its_input() {
 
 #[test]
 fn reader_counts_every_event_the_server_sends() {
-    let mut server = Command::new(env!("CARGO_BIN_EXE_bench-model-server"))
-        .args(["--chunks", "1234"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("bench-model-server starts");
-    let mut port = String::new();
-    BufReader::new(server.stdout.take().expect("piped")).read_line(&mut port).expect("a port");
-    let url = format!("http://127.0.0.1:{}/v1/chat/completions", port.trim());
+    for gather in [None, Some("--gather")] {
+        let mut server = Command::new(env!("CARGO_BIN_EXE_bench-model-server"))
+            .args(["--chunks", "1234"])
+            .args(gather)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("bench-model-server starts");
+        let mut port = String::new();
+        BufReader::new(server.stdout.take().expect("piped")).read_line(&mut port).expect("a port");
+        let url = format!("http://127.0.0.1:{}/v1/chat/completions", port.trim());
 
-    // The text, one event that opens the answer and two that close it; the second reading is as long as the first.
-    for _ in 0..2 {
-        let reader = Command::new(env!("CARGO_BIN_EXE_bench-reader")).arg(&url).output().expect("reader runs");
-        let printed = String::from_utf8(reader.stdout).expect("utf-8");
-        let (events, micros) = printed.trim().split_once(' ').expect("two numbers");
-        assert_eq!(events, "1237", "stderr: {}", String::from_utf8_lossy(&reader.stderr));
-        assert!(micros.parse::<u64>().is_ok(), "{printed}");
+        // The text, one event that opens the answer and two that close it; the second reading is as long as the first.
+        for _ in 0..2 {
+            let reader = Command::new(env!("CARGO_BIN_EXE_bench-reader")).arg(&url).output().expect("reader runs");
+            let printed = String::from_utf8(reader.stdout).expect("utf-8");
+            let (events, micros) = printed.trim().split_once(' ').expect("two numbers");
+            assert_eq!(events, "1237", "stderr: {}", String::from_utf8_lossy(&reader.stderr));
+            assert!(micros.parse::<u64>().is_ok(), "{printed}");
+        }
+
+        drop(server.stdin.take());
+        assert!(server.wait().expect("ends").success());
     }
-
-    drop(server.stdin.take());
-    assert!(server.wait().expect("ends").success());
 }

@@ -52,3 +52,45 @@ fn table_lines_up() {
     let rows = [vec!["long name".to_owned(), "1".to_owned()], vec!["x".to_owned(), "100 ms".to_owned()]];
     assert_eq!(table(&["what", "time"], &rows), "what         time\nlong name       1\nx          100 ms\n");
 }
+
+/// Runs a shell script in the place of an agent.
+#[cfg(unix)]
+fn scripted_agent(name: &str, script: &str) -> (Home, super::agent::Agent) {
+    let home = Home::new(&format!("test-{name}")).expect("a folder");
+    let agent = super::agent::Agent::spawn(Path::new("/bin/sh"), ["-c", script], &home.path).expect("a shell");
+    (home, agent)
+}
+
+#[cfg(unix)]
+#[test]
+fn agent_counts_updates_until_the_answer() {
+    let script = r#"
+        read -r line
+        echo '{"jsonrpc":"2.0","method":"session/update","params":{"n":1}}'
+        echo '{"jsonrpc":"2.0","method":"other/note"}'
+        echo '{"jsonrpc":"2.0","method":"session/update","params":{"n":2}}'
+        echo '{"jsonrpc":"2.0","id":1,"result":{"stopReason":"end_turn"}}'
+        cat"#;
+    let (_home, mut agent) = scripted_agent("counts", script);
+    let answer = agent.prompt("s-1", "go").expect("an answer");
+    assert_eq!(answer.updates, 2);
+    agent.finish().expect("a good end");
+}
+
+#[cfg(unix)]
+#[test]
+fn agent_says_what_went_wrong() {
+    let failure = |name: &str, script: &str| {
+        let (_home, mut agent) = scripted_agent(name, script);
+        agent.prompt("s-1", "go").err().expect("a failure").to_string()
+    };
+    let early = failure("early", "read -r line; echo 'no such file' >&2");
+    assert!(early.contains("ended before it answered `session/prompt`"), "{early}");
+    assert!(early.contains("no such file"), "{early}");
+    let refused = failure("refused", r#"read -r line; echo '{"id":1,"error":{"code":-32603}}'; cat"#);
+    assert!(refused.contains(r#"{"code":-32603}"#), "{refused}");
+    let asked = failure("asked", r#"read -r line; echo '{"id":9,"method":"session/request_permission"}'; cat"#);
+    assert!(asked.contains("session/request_permission"), "{asked}");
+    let cut = failure("cut", r#"read -r line; echo '{"id":1,"result":{"stopReason":"max_tokens"}}'; cat"#);
+    assert!(cut.contains("max_tokens"), "{cut}");
+}

@@ -10,15 +10,15 @@ use anyhow::{Context, Result, bail, ensure};
 
 /// A request body larger than this is not one of ours: the benchmark's prompts are a few hundred bytes.
 const MAX_BODY: u64 = 16 * 1024 * 1024;
-/// Bytes of one write, as a proxy in front of a model gathers them.
-const WRITE_SIZE: usize = 16 * 1024;
+/// Events in one write when they are gathered, about 16 KiB, as a proxy in front of a model does.
+const GATHERED: usize = 90;
 /// The whole answer is held in memory, about 180 bytes a chunk; more than this is a mistyped number.
 const MAX_CHUNKS: usize = 5_000_000;
 /// A request head line beyond this ends the connection.
 const MAX_HEAD_LINE: u64 = 64 * 1024;
 
 fn main() -> Result<()> {
-    let chunks = chunks_from(std::env::args().skip(1))?;
+    let (chunks, events_per_write) = options_from(std::env::args().skip(1))?;
     let listener = TcpListener::bind(("127.0.0.1", 0)).context("no loopback port")?;
     let port = listener.local_addr()?.port();
     let mut output = io::stdout().lock();
@@ -27,7 +27,7 @@ fn main() -> Result<()> {
     drop(output);
 
     // Rendered once: what the server does while it streams is taken from the cores of what is measured.
-    let answer = Arc::new(render(chunks)?);
+    let answer = Arc::new(render(chunks, events_per_write)?);
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let answer = Arc::clone(&answer);
@@ -41,23 +41,38 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn chunks_from(mut arguments: impl Iterator<Item = String>) -> Result<usize> {
-    let (Some("--chunks"), Some(number)) = (arguments.next().as_deref(), arguments.next()) else {
-        bail!("usage: bench-model-server --chunks N");
+/// Reads how many chunks there are and how many events go into one write.
+fn options_from(arguments: impl Iterator<Item = String>) -> Result<(usize, usize)> {
+    let arguments: Vec<String> = arguments.collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (number, events_per_write) = match words.as_slice() {
+        // A model sends each token when it has it.
+        ["--chunks", number] => (number, 1),
+        ["--chunks", number, "--gather"] => (number, GATHERED),
+        _ => bail!("usage: bench-model-server --chunks N [--gather]"),
     };
     let chunks = number.parse().context("--chunks wants a number")?;
     ensure!(chunks <= MAX_CHUNKS, "--chunks is at most {MAX_CHUNKS}");
-    Ok(chunks)
+    Ok((chunks, events_per_write))
+}
+
+/// An answer from its status line to its last byte.
+struct Answer {
+    bytes: Vec<u8>,
+    /// Where each write ends.
+    ends: Vec<usize>,
 }
 
 /// Serves requests on one connection until the client closes it.
-fn serve(mut stream: TcpStream, answer: &[u8]) -> io::Result<()> {
+fn serve(mut stream: TcpStream, answer: &Answer) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut input = BufReader::new(stream.try_clone()?);
     while let Some(is_post) = read_request(&mut input)? {
         if is_post {
-            for piece in answer.chunks(WRITE_SIZE) {
-                stream.write_all(piece)?;
+            let mut begin = 0;
+            for end in &answer.ends {
+                stream.write_all(&answer.bytes[begin..*end])?;
+                begin = *end;
             }
         } else {
             stream.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")?;
@@ -95,20 +110,24 @@ fn read_request(input: &mut impl BufRead) -> io::Result<Option<bool>> {
     Ok(Some(is_post))
 }
 
-/// The answer from its status line to its last byte.
-fn render(chunks: usize) -> io::Result<Vec<u8>> {
-    let mut answer = Vec::new();
-    answer.extend_from_slice(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n");
-    answer.extend_from_slice(b"cache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n");
-    event(&mut answer, &completion(r#"{"role":"assistant","content":""}"#, "null"))?;
+fn render(chunks: usize, events_per_write: usize) -> io::Result<Answer> {
+    let mut bytes = Vec::new();
+    let mut ends = Vec::new();
+    bytes.extend_from_slice(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n");
+    bytes.extend_from_slice(b"cache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n");
+    event(&mut bytes, &completion(r#"{"role":"assistant","content":""}"#, "null"))?;
     for number in 0..chunks {
+        if number % events_per_write == 0 {
+            ends.push(bytes.len());
+        }
         let delta = format!(r#"{{"content":"word {number} "}}"#);
-        event(&mut answer, &completion(&delta, "null"))?;
+        event(&mut bytes, &completion(&delta, "null"))?;
     }
-    event(&mut answer, &completion("{}", r#""stop""#))?;
-    event(&mut answer, "[DONE]")?;
-    answer.extend_from_slice(b"0\r\n\r\n");
-    Ok(answer)
+    event(&mut bytes, &completion("{}", r#""stop""#))?;
+    event(&mut bytes, "[DONE]")?;
+    bytes.extend_from_slice(b"0\r\n\r\n");
+    ends.push(bytes.len());
+    Ok(Answer { bytes, ends })
 }
 
 fn completion(delta: &str, finish_reason: &str) -> String {
