@@ -55,9 +55,9 @@ fn table_lines_up() {
 
 /// Runs a shell script in the place of an agent.
 #[cfg(unix)]
-fn scripted_agent(name: &str, script: &str) -> (Home, super::agent::Agent) {
+fn scripted_agent(name: &str, script: &str) -> (Home, agent::Agent) {
     let home = Home::new(&format!("test-{name}")).expect("a folder");
-    let agent = super::agent::Agent::spawn(Path::new("/bin/sh"), ["-c", script], &home.path).expect("a shell");
+    let agent = agent::Agent::spawn(Path::new("/bin/sh"), ["-c", script], &home.path).expect("a shell");
     (home, agent)
 }
 
