@@ -42,6 +42,7 @@ enum Check {
     Print,
     Pure,
     Stdout,
+    Witness,
     Word,
     Exception,
 }
@@ -63,6 +64,7 @@ impl fmt::Display for Check {
             Check::Print => "print",
             Check::Pure => "pure",
             Check::Stdout => "stdout",
+            Check::Witness => "witness",
             Check::Word => "word",
             Check::Exception => "exception",
         })
@@ -114,13 +116,15 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Verdict> {
     let packages = workspace.packages()?;
     let mut problems = layers::check(&packages);
 
-    let known = Known {
+    let mut known = Known {
         bins: packages.bins().into_iter().map(str::to_owned).collect(),
         packages: packages.members.iter().map(|member| member.name.clone()).collect(),
         xtask: xtask_commands(),
         files: files.iter().cloned().collect(),
+        tests: BTreeSet::new(),
     };
     let mut rust_files = 0;
+    let mut documents = Vec::new();
     for file in &files {
         let bytes = std::fs::read(workspace.root.join(file)).with_context(|| format!("cannot read {file}"))?;
         // Fixtures may be binary, or text that is not UTF-8 on purpose; the text rules do not concern them.
@@ -128,14 +132,21 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Verdict> {
         problems.extend(words::check(file, &text));
         if file.ends_with(".rs") {
             rust_files += 1;
-            problems.extend(check_source(file, &text));
+            let (found, tests) = check_source(file, &text);
+            problems.extend(found);
+            known.tests.extend(tests);
         } else if file.ends_with(".md") {
-            problems.extend(docs::check(file, &text, &known));
+            documents.push((file, text));
         } else if file.ends_with("Cargo.toml") {
             problems.extend(manifests::check(file, &text));
         } else if file == "Cargo.lock" {
             problems.extend(lock::check(file, &text));
         }
+    }
+
+    // After the code: a document may name any of its tests.
+    for (file, text) in &documents {
+        problems.extend(docs::check(file, text, &known));
     }
 
     let problems = exceptions::apply(problems, exceptions::LIST);
@@ -150,22 +161,24 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Verdict> {
     Ok(Verdict::Fail)
 }
 
-/// Every check that looks at one Rust file.
-fn check_source(file: &str, text: &str) -> Vec<Problem> {
+/// Every check that looks at one Rust file, and the names of its tests.
+fn check_source(file: &str, text: &str) -> (Vec<Problem>, Vec<String>) {
     let mut problems = source::module_comment(file, text);
     problems.extend(sizes::file(file, text));
-    match Source::parse(file, text) {
-        Ok(source) => {
-            problems.extend(sizes::functions(&source));
-            problems.extend(source::prints(&source));
-            problems.extend(source::stdout(&source));
-            problems.extend(source::ambient(&source));
-            problems.extend(source::pure(&source));
-            problems.extend(source::attributes(&source));
+    let source = match Source::parse(file, text) {
+        Ok(source) => source,
+        Err(problem) => {
+            problems.push(problem);
+            return (problems, Vec::new());
         }
-        Err(problem) => problems.push(problem),
-    }
-    problems
+    };
+    problems.extend(sizes::functions(&source));
+    problems.extend(source::prints(&source));
+    problems.extend(source::stdout(&source));
+    problems.extend(source::ambient(&source));
+    problems.extend(source::pure(&source));
+    problems.extend(source::attributes(&source));
+    (problems, source.test_functions())
 }
 
 /// The subcommands of this program as they are typed, `bench start` included.

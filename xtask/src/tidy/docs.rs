@@ -13,6 +13,8 @@ pub(super) struct Known {
     pub(super) xtask: BTreeSet<String>,
     /// The tracked files.
     pub(super) files: BTreeSet<String>,
+    /// The functions in files of tests and in test modules.
+    pub(super) tests: BTreeSet<String>,
 }
 
 /// The command that runs every test; a reader looks for it on the first page.
@@ -28,8 +30,29 @@ pub(super) fn check(file: &str, text: &str, known: &Known) -> Vec<Problem> {
     if file == "README.md" && !text.lines().any(|line| line.contains(TEST_COMMAND)) {
         problems.push(Problem::new(Check::Command, file, 0, format!("`{TEST_COMMAND}` is missing")));
     }
+    problems.extend(witnesses(file, text, known));
     problems.extend(links(file, text, known));
     problems
+}
+
+/// A rule that names a test as its witness names one that exists. A name of three words or more is taken for a test;
+/// lints have two at most.
+fn witnesses(file: &str, text: &str, known: &Known) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let lines = text.lines().enumerate().filter(|(_, line)| line.trim_start().starts_with("Checked by:"));
+    for (index, line) in lines {
+        let spans = line.split('`').enumerate().filter(|(place, _)| place % 2 == 1).map(|(_, span)| span);
+        for name in spans.filter(|span| is_test_name(span) && !known.tests.contains(*span)) {
+            let message = format!("there is no test `{name}`");
+            problems.push(Problem::new(Check::Witness, file, index + 1, message).about(name));
+        }
+    }
+    problems
+}
+
+fn is_test_name(span: &str) -> bool {
+    let is_name = span.chars().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_');
+    is_name && span.split('_').count() > 2
 }
 
 /// What is wrong with the cargo commands on one line.

@@ -48,6 +48,28 @@ impl<'a> Source<'a> {
     pub(super) fn is_test(&self, line: usize) -> bool {
         is_test_file(self.file) || self.test_lines.iter().any(|(first, last)| (*first..=*last).contains(&line))
     }
+
+    /// The names of the functions that belong to tests. A suite that runs against several implementations has no
+    /// test attribute on its functions, so the place decides.
+    pub(super) fn test_functions(&self) -> Vec<String> {
+        let mut finder = Functions { source: self, names: Vec::new() };
+        finder.visit_file(&self.syntax);
+        finder.names
+    }
+}
+
+struct Functions<'a> {
+    source: &'a Source<'a>,
+    names: Vec<String>,
+}
+
+impl<'ast> Visit<'ast> for Functions<'_> {
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        if self.source.is_test(item.sig.fn_token.span.start().line) {
+            self.names.push(item.sig.ident.to_string());
+        }
+        visit::visit_item_fn(self, item);
+    }
 }
 
 impl PathUse {

@@ -13,7 +13,7 @@ const LIBRARY: &str = "crates/runtime/src/turn.rs";
 
 /// The checks that fire on a Rust file, with their lines.
 fn source(file: &str, text: &str) -> Vec<(Check, usize)> {
-    check_source(file, text).into_iter().map(|problem| (problem.check, problem.line)).collect()
+    check_source(file, text).0.into_iter().map(|problem| (problem.check, problem.line)).collect()
 }
 
 fn with_header(code: &str) -> String {
@@ -202,6 +202,7 @@ fn known() -> Known {
         packages: set(&["xtask", "zeroclaw"]),
         xtask: xtask_commands(),
         files: set(&["README.md", "docs/protocol.md", "crates/app/src/lib.rs"]),
+        tests: set(&["a_cancel_is_never_lost"]),
     }
 }
 
@@ -259,6 +260,21 @@ fn links_lead_somewhere() {
     {
         assert_eq!(document("docs/a.md", text), [(Check::Link, 1)], "{text}");
     }
+}
+
+#[test]
+fn witnesses_of_a_rule_exist() {
+    let good = "Checked by: clippy `unwrap_used`; `a_cancel_is_never_lost` and tidy `print`.";
+    assert_eq!(document("ARCHITECTURE.md", good), []);
+    assert_eq!(document("ARCHITECTURE.md", "   Checked by: `a_cancel_is_often_lost`."), [(Check::Witness, 1)]);
+    assert_eq!(document("ARCHITECTURE.md", "See `some_old_function`."), [], "only the witnesses of rules");
+}
+
+#[test]
+fn test_functions_are_found_by_their_place() {
+    let code = with_header("fn plain() {}\n#[cfg(test)]\nmod tests {\n    fn inner() {}\n}\n");
+    assert_eq!(check_source(LIBRARY, &code).1, ["inner"]);
+    assert_eq!(check_source("crates/runtime/tests/turn.rs", &code).1, ["plain", "inner"]);
 }
 
 fn edge(kind: Kind, to: &str) -> Edge {
