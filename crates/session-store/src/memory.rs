@@ -5,20 +5,18 @@ use std::fmt::{self, Debug, Formatter};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 
 use crate::error::{ClaimError, StoreError};
 use crate::record::{
     Batch, EventRecord, ListQuery, MessageRecord, NewSession, SessionPatch, SessionRecord, TurnEnd, TurnRecord,
     TurnStart, TurnState,
 };
-use crate::rules::{Numbers, check_batch};
+use crate::rules::{Numbers, ROW_BYTES, batch_cost, check_batch};
 use crate::store::{MAX_BATCH_BYTES, MAX_PAGE_BYTES, SessionStore};
 
 /// The bytes of all sessions together; beyond it calls fail with [`StoreError::Full`], as on a full disk.
 const MAX_BYTES: usize = 512 * 1024 * 1024;
-
-/// What one row costs beside its payload. An estimate: it keeps a flood of empty rows from being free.
-const ROW_BYTES: usize = 96;
 
 /// A [`SessionStore`] in memory.
 #[derive(Default)]
@@ -72,7 +70,7 @@ impl MemoryStore {
         if !session.claimed {
             return Err(StoreError::NotClaimed);
         }
-        if bytes > MAX_BATCH_BYTES.saturating_mul(2) {
+        if bytes > MAX_BATCH_BYTES {
             return Err(StoreError::TooLarge);
         }
         if total > MAX_BYTES {
@@ -95,6 +93,14 @@ impl Session {
 
     fn snapshot(&self) -> SessionRecord {
         SessionRecord { last_turn: self.turns.last().cloned(), ..self.record.clone() }
+    }
+
+    fn summary(&self) -> SessionRecord {
+        let mut record = self.snapshot();
+        if let Some(turn) = &mut record.last_turn {
+            turn.prompt = Bytes::new();
+        }
+        record
     }
 
     fn release(&mut self) {
@@ -169,7 +175,7 @@ impl SessionStore for MemoryStore {
     }
 
     async fn append(&self, id: &str, batch: Batch) -> Result<(), StoreError> {
-        self.change(id, cost(&batch), |session| {
+        self.change(id, batch_cost(&batch), |session| {
             let mut numbers = session.numbers;
             check_batch(&mut numbers, &batch)?;
             session.push(numbers, batch);
@@ -178,7 +184,7 @@ impl SessionStore for MemoryStore {
     }
 
     async fn begin_turn(&self, id: &str, start: TurnStart) -> Result<(), StoreError> {
-        let bytes = cost(&start.batch).saturating_add(start.prompt.len()).saturating_add(ROW_BYTES);
+        let bytes = batch_cost(&start.batch).saturating_add(start.prompt.len()).saturating_add(ROW_BYTES);
         self.change(id, bytes, |session| {
             let mut numbers = session.numbers;
             numbers.begin_turn(start.turn)?;
@@ -199,7 +205,7 @@ impl SessionStore for MemoryStore {
     }
 
     async fn end_turn(&self, id: &str, end: TurnEnd) -> Result<(), StoreError> {
-        self.change(id, cost(&end.batch), |session| {
+        self.change(id, batch_cost(&end.batch), |session| {
             let mut numbers = session.numbers;
             if end.state == TurnState::Running {
                 return Err(StoreError::TurnState);
@@ -297,7 +303,7 @@ impl SessionStore for MemoryStore {
         // The map is in the order of the ids and the sort is stable.
         found.sort_by_key(|session| std::cmp::Reverse(session.record.last_activity_ms));
         let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
-        Ok(found.into_iter().take(limit).map(Session::snapshot).collect())
+        Ok(found.into_iter().take(limit).map(Session::summary).collect())
     }
 
     async fn delete(&self, id: &str) -> Result<bool, StoreError> {
@@ -318,9 +324,4 @@ impl SessionStore for MemoryStore {
         inner.bytes = 0;
         Ok(())
     }
-}
-
-fn cost(batch: &Batch) -> usize {
-    let rows = batch.events.len().saturating_add(batch.messages.len());
-    batch.payload_bytes().saturating_add(rows.saturating_mul(ROW_BYTES))
 }

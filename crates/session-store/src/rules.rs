@@ -2,7 +2,6 @@
 
 use crate::error::StoreError;
 use crate::record::Batch;
-use crate::store::MAX_BATCH_BYTES;
 
 /// The numbers that a session has reached.
 #[derive(Debug, Clone, Copy, Default)]
@@ -42,11 +41,17 @@ impl Numbers {
     }
 }
 
+/// What a row costs beside its payload. An estimate: it keeps a flood of empty rows from being free.
+pub(crate) const ROW_BYTES: usize = 96;
+
+/// What a batch counts against the limits.
+pub(crate) fn batch_cost(batch: &Batch) -> usize {
+    let rows = batch.events.len().saturating_add(batch.messages.len());
+    batch.payload_bytes().saturating_add(rows.saturating_mul(ROW_BYTES))
+}
+
 /// Moves the numbers past a batch, or says why it does not follow on.
 pub(crate) fn check_batch(numbers: &mut Numbers, batch: &Batch) -> Result<(), StoreError> {
-    if batch.payload_bytes() > MAX_BATCH_BYTES {
-        return Err(StoreError::TooLarge);
-    }
     for event in &batch.events {
         let expected = numbers.last_seq.saturating_add(1);
         if event.seq != expected {

@@ -122,7 +122,7 @@ impl SqliteStore {
         let Some(changes) = &self.changes else {
             return Err(StoreError::ReadOnly { reason: "it was opened for reading".into() });
         };
-        let bytes = change.payload_bytes();
+        let bytes = change.cost();
         if bytes > MAX_BATCH_BYTES {
             return Err(StoreError::TooLarge);
         }

@@ -12,7 +12,7 @@ use crate::record::{
     TurnStart,
 };
 
-/// The most payload bytes in one batch: more is refused with [`StoreError::TooLarge`].
+/// The most bytes in one batch, payloads and 96 for each row: more is refused with [`StoreError::TooLarge`].
 ///
 /// A single tool result is bounded far below this by its producer; the limit keeps one caller from
 /// filling the memory of the writer.
@@ -99,6 +99,8 @@ pub trait SessionStore: Send + Sync + Debug {
     async fn update_session(&self, id: &str, patch: SessionPatch) -> Result<(), StoreError>;
 
     /// Sessions, newest activity first, equal times by ascending id.
+    ///
+    /// The `prompt` of the last turns is left empty: a page of prompts could be very large.
     async fn list(&self, query: ListQuery) -> Result<Vec<SessionRecord>, StoreError>;
 
     /// Removes a session with all that belongs to it; `false` when there is none.

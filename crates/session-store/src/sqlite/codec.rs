@@ -41,6 +41,10 @@ pub(super) fn is_cannot_open(error: &sqlx::Error) -> bool {
     code(error).is_some_and(|code| code & 0xff == SQLITE_CANTOPEN)
 }
 
+pub(super) fn is_busy(error: &sqlx::Error) -> bool {
+    code(error).is_some_and(|code| matches!(code & 0xff, SQLITE_BUSY | SQLITE_LOCKED))
+}
+
 /// A reader that met a journal it may not roll back.
 pub(super) fn needs_recovery(error: &sqlx::Error) -> bool {
     code(error).is_some_and(|code| code & 0xff == SQLITE_READONLY)

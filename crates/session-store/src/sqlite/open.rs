@@ -65,7 +65,7 @@ pub(super) async fn open(options: &SqliteOptions, owners: &Arc<Owners>) -> Resul
             Ok(writer) => return Ok(Connections { reader, writer }),
             Err(error) if codec::is_damage(&error) => {
                 let _ = reader.close().await;
-                aside(path, Aside::Damaged, options.busy_timeout).await?;
+                set_damaged_aside(options, owners).await?;
             }
             Err(error) => return Err(store(path, store_error(error))),
         }
@@ -149,9 +149,18 @@ async fn prepare(options: &SqliteOptions) -> Result<(), OpenError> {
     Ok(())
 }
 
-async fn aside(path: &Path, why: Aside, timeout: Duration) -> Result<(), OpenError> {
-    let lock = lock(path, timeout).await?;
-    move_aside(path, why).await?;
+/// Moves a file aside whose tables cannot be read.
+async fn set_damaged_aside(options: &SqliteOptions, owners: &Arc<Owners>) -> Result<(), OpenError> {
+    let path = &options.path;
+    let lock = lock(path, options.busy_timeout).await?;
+    // Asked again: another process may have moved it first, and be at work on the fresh one.
+    match connect_writer(options, owners).await {
+        Ok(writer) => {
+            let _ = writer.close().await;
+        }
+        Err(error) if codec::is_damage(&error) => move_aside(path, Aside::Damaged).await?,
+        Err(error) => return Err(store(path, store_error(error))),
+    }
     drop(lock);
     Ok(())
 }
@@ -218,7 +227,13 @@ async fn connect_writer(options: &SqliteOptions, owners: &Arc<Owners>) -> Result
 
 /// Asks for a write-ahead log and takes what there is: not every file system can share memory.
 async fn write_ahead(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
-    let mode = sqlx::query("PRAGMA journal_mode = WAL").fetch_one(connection).await?.try_get::<String, _>(0)?;
+    let asked = sqlx::query("PRAGMA journal_mode = WAL").fetch_one(connection).await;
+    let mode: String = match asked {
+        Ok(row) => row.try_get(0)?,
+        // The mode cannot change while somebody else uses the file in the old one; that works too.
+        Err(error) if codec::is_busy(&error) => "unchanged".to_owned(),
+        Err(error) => return Err(error),
+    };
     if mode != "wal" {
         tracing::warn!(event = "store_without_wal", journal_mode = mode);
     }

@@ -38,12 +38,14 @@ pub(super) enum Read {
 
 /// The columns of a session, its last event and its last turn, in the order that `codec::read_session` expects.
 macro_rules! select_sessions {
-    ($rest:literal) => {
+    ($prompt:literal, $rest:literal) => {
         concat!(
             "SELECT s.id, s.workspace, s.agent, s.title, s.created_at_ms, s.last_activity_ms,
                 s.additional_directories, s.config,
                 (SELECT seq FROM events WHERE session = s.key ORDER BY seq DESC LIMIT 1),
-                t.owner, t.turn, t.state, t.prompt, t.stop_reason, t.started_at_ms, t.ended_at_ms, t.last_seq
+                t.owner, t.turn, t.state, ",
+            $prompt,
+            ", t.stop_reason, t.started_at_ms, t.ended_at_ms, t.last_seq
             FROM sessions AS s LEFT JOIN turns AS t
                 ON t.session = s.key AND t.turn = (SELECT MAX(turn) FROM turns WHERE session = s.key) ",
             $rest
@@ -51,14 +53,16 @@ macro_rules! select_sessions {
     };
 }
 
-const SESSION: &str = select_sessions!("WHERE s.id = ?1");
+const SESSION: &str = select_sessions!("t.prompt", "WHERE s.id = ?1");
 
 const LIST: &str = select_sessions!(
+    "x''",
     "WHERE s.last_activity_ms <= ?1 AND (s.last_activity_ms < ?1 OR s.id > ?2)
     ORDER BY s.last_activity_ms DESC, s.id LIMIT ?3"
 );
 
 const LIST_WORKSPACE: &str = select_sessions!(
+    "x''",
     "WHERE s.workspace = ?4 AND s.last_activity_ms <= ?1 AND (s.last_activity_ms < ?1 OR s.id > ?2)
     ORDER BY s.last_activity_ms DESC, s.id LIMIT ?3"
 );

@@ -19,6 +19,7 @@ use super::insert::Inserts;
 use super::owners::Owners;
 use crate::error::StoreError;
 use crate::record::{Batch, NewSession, SessionPatch, TurnEnd, TurnStart};
+use crate::rules::batch_cost;
 
 /// Calls that may wait; beyond it callers wait for room.
 pub(super) const QUEUE: usize = 1_024;
@@ -70,11 +71,11 @@ pub(super) struct Writer {
 }
 
 impl Change {
-    pub(super) fn payload_bytes(&self) -> usize {
+    pub(super) fn cost(&self) -> usize {
         match self {
-            Change::Append(_, batch) => batch.payload_bytes(),
-            Change::Begin(_, start) => start.batch.payload_bytes().saturating_add(start.prompt.len()),
-            Change::End(_, end) => end.batch.payload_bytes(),
+            Change::Append(_, batch) => batch_cost(batch),
+            Change::Begin(_, start) => batch_cost(&start.batch).saturating_add(start.prompt.len()),
+            Change::End(_, end) => batch_cost(&end.batch),
             Change::Update(_, patch) => patch.config.as_ref().map_or(0, bytes::Bytes::len),
             Change::Create(_) | Change::Claim(_) | Change::Release(_) | Change::Delete(_) | Change::Interrupt(_) => 0,
         }
@@ -110,7 +111,7 @@ impl Writer {
             while let Some(command) = next.take() {
                 match command {
                     Command::Change(pending) => {
-                        bytes = bytes.saturating_add(pending.change.payload_bytes());
+                        bytes = bytes.saturating_add(pending.change.cost());
                         group.push(pending);
                     }
                     Command::Close(reply) => {
