@@ -1,1 +1,18 @@
-//! Skeleton.
+//! The ACP server: methods, live sessions, turns, replay and the permission back-channel.
+//!
+//! This crate owns what a client may ask of an agent and in which order it is told what happens.
+//! It knows no transport kind (a [`Server`] makes [`zeroclaw_acp_transport::Connection`]s for whoever reads lines),
+//! no configuration file and no concrete store, model or tool.
+
+mod agents;
+mod client;
+mod connection;
+mod encode;
+mod error;
+mod prompt;
+mod server;
+mod session;
+mod workspace;
+
+pub use agents::{AgentEntry, AgentSlot, AgentTable, ModelAccess};
+pub use server::{Ambient, OnDisconnect, Server, ServerSettings};

@@ -1,0 +1,251 @@
+//! One client on one connection: its outbox, its requests in flight, and ours.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+use zeroclaw_acp_protocol::{
+    ErrorKind, ErrorObject, ErrorTable, RequestId, ResponseOutcome, client as method, encode_error,
+    encode_notification, encode_request, encode_result,
+    params::{ClientCapabilities, InitializeParams},
+};
+use zeroclaw_acp_transport::{Flow, Outbox};
+
+use crate::{error::CallError, session::Pump};
+
+/// Requests of one client that are not answered yet, at most: more is a client that does not read answers.
+const MAX_IN_FLIGHT: usize = 1024;
+
+/// Requests of ours that a client has not answered yet, at most.
+const MAX_ASKED: usize = 256;
+
+/// What the client said about itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Profile {
+    pub(crate) capabilities: ClientCapabilities,
+    pub(crate) errors: ErrorTable,
+}
+
+/// Clients that read -32000 as "log in", by `clientInfo.name` in lower case: they get the official numbers.
+const SPEC_CLIENTS: &[&str] = &["zed"];
+
+/// What a request in flight is, for those that want to cancel it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum InFlight {
+    Prompt(Arc<str>),
+    Other,
+}
+
+/// An answer to a request of ours.
+#[derive(Debug)]
+pub(crate) enum PeerAnswer {
+    Result(Box<RawValue>),
+    /// Whatever it says, the question was not answered.
+    Error,
+}
+
+#[derive(Debug)]
+pub(crate) struct Client {
+    outbox: Outbox,
+    profile: OnceLock<Profile>,
+    default_errors: ErrorTable,
+    in_flight: Mutex<HashMap<RequestId, InFlight>>,
+    asked: Mutex<HashMap<Box<str>, mpsc::Sender<PeerAnswer>>>,
+    next_ask: AtomicU64,
+    leaving: AtomicBool,
+}
+
+impl Client {
+    pub(crate) fn new(outbox: Outbox, default_errors: ErrorTable) -> Arc<Self> {
+        Arc::new(Self {
+            outbox,
+            profile: OnceLock::new(),
+            default_errors,
+            in_flight: Mutex::default(),
+            asked: Mutex::default(),
+            next_ask: AtomicU64::new(0),
+            leaving: AtomicBool::new(false),
+        })
+    }
+
+    /// Fixes what the client said about itself; false when it has said so before.
+    pub(crate) fn introduce(&self, params: &InitializeParams) -> bool {
+        let name = params.client_name.as_deref().unwrap_or_default().to_ascii_lowercase();
+        let errors = if SPEC_CLIENTS.contains(&name.as_str()) { ErrorTable::Spec } else { self.default_errors };
+        self.profile.set(Profile { capabilities: params.client, errors }).is_ok()
+    }
+
+    pub(crate) fn is_introduced(&self) -> bool {
+        self.profile.get().is_some()
+    }
+
+    pub(crate) fn capabilities(&self) -> ClientCapabilities {
+        self.profile.get().map(|profile| profile.capabilities).unwrap_or_default()
+    }
+
+    fn errors(&self) -> ErrorTable {
+        self.profile.get().map_or(self.default_errors, |profile| profile.errors)
+    }
+
+    /// Notes a request; it is answered exactly once, by [`Self::respond`].
+    pub(crate) fn begin(&self, id: &RequestId) -> Result<(), CallError> {
+        let mut in_flight = lock(&self.in_flight);
+        if in_flight.contains_key(id) {
+            return Err(CallError::new(ErrorKind::InvalidRequest, "a request with this id is not answered yet"));
+        }
+        if in_flight.len() >= MAX_IN_FLIGHT {
+            return Err(CallError::new(ErrorKind::InvalidRequest, "too many requests are not answered yet"));
+        }
+        in_flight.insert(id.clone(), InFlight::Other);
+        Ok(())
+    }
+
+    pub(crate) fn mark(&self, id: &RequestId, what: InFlight) {
+        if let Some(entry) = lock(&self.in_flight).get_mut(id) {
+            *entry = what;
+        }
+    }
+
+    /// The request with this raw id, while it is in flight.
+    pub(crate) fn find(&self, raw: &RawValue) -> Option<(RequestId, InFlight)> {
+        let in_flight = lock(&self.in_flight);
+        in_flight.iter().find(|(id, _)| id.as_json() == raw.get()).map(|(id, what)| (id.clone(), what.clone()))
+    }
+
+    /// Answers a request.
+    pub(crate) fn respond<T: Serialize>(&self, id: &RequestId, outcome: Result<&T, &CallError>) {
+        lock(&self.in_flight).remove(id);
+        match outcome {
+            Ok(result) => self.write(|out| {
+                if let Err(error) = encode_result(out, id, result) {
+                    tracing::error!(%error, "a result could not be encoded");
+                    let internal = CallError::new(ErrorKind::Internal, "the result could not be encoded");
+                    encode_error(out, Some(id), &internal.to_wire(self.errors()));
+                }
+            }),
+            Err(error) => self.write(|out| encode_error(out, Some(id), &error.to_wire(self.errors()))),
+        }
+    }
+
+    /// Answers something that is not a request in flight.
+    pub(crate) fn refuse(&self, id: Option<&RequestId>, error: &ErrorObject) {
+        self.write(|out| encode_error(out, id, error));
+    }
+
+    pub(crate) fn refuse_call(&self, id: &RequestId, error: &CallError) {
+        self.refuse(Some(id), &error.to_wire(self.errors()));
+    }
+
+    /// Appends without waiting: answers and questions are few and must not be held up.
+    fn write(&self, write: impl FnOnce(&mut Vec<u8>)) {
+        match self.outbox.append(write) {
+            Flow::Ready | Flow::Full => {}
+        }
+    }
+
+    /// Appends updates and waits until the client takes them, unless it is leaving.
+    pub(crate) async fn write_updates(&self, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.outbox.append(write) == Flow::Full && !self.leaving.load(Ordering::Acquire) {
+            self.outbox.drained().await;
+        }
+    }
+
+    /// Prepares a request to the client; answers arrive at `answers`. `None` when too many are open.
+    /// The question and its withdrawal both travel through `pump`.
+    pub(crate) fn ask(self: &Arc<Self>, pump: &Arc<Pump>, answers: mpsc::Sender<PeerAnswer>) -> Option<Question> {
+        let number = self.next_ask.fetch_add(1, Ordering::Relaxed);
+        let name: Box<str> = format!("zc-out-{number}").into();
+        let mut asked = lock(&self.asked);
+        if asked.len() >= MAX_ASKED {
+            return None;
+        }
+        asked.insert(name.clone(), answers);
+        let (client, pump) = (Arc::clone(self), Arc::clone(pump));
+        Some(Question { client, pump, id: RequestId::from_plain_text(&name), name, answered: false })
+    }
+
+    /// Hands an answer to whoever asked; late and invented ones are ignored.
+    pub(crate) fn answered(&self, id: &RequestId, outcome: ResponseOutcome<'_>) {
+        let Some(name) = id.as_json().strip_prefix('"').and_then(|text| text.strip_suffix('"')) else { return };
+        let Some(sender) = lock(&self.asked).remove(name) else { return };
+        let answer = match outcome {
+            ResponseOutcome::Result(raw) => PeerAnswer::Result(raw.to_owned()),
+            ResponseOutcome::Error(_) => PeerAnswer::Error,
+        };
+        // Capacity is one per client asked, so this fails only when nobody waits any more.
+        let _nobody_waits = sender.try_send(answer);
+    }
+
+    /// The client is going: nobody waits for it to read any more, and no answer will come.
+    pub(crate) fn leave(&self) {
+        self.leaving.store(true, Ordering::Release);
+        lock(&self.asked).clear();
+    }
+}
+
+/// A request of ours that waits for its answer. Dropping it unanswered withdraws it.
+#[derive(Debug)]
+pub(crate) struct Question {
+    client: Arc<Client>,
+    pump: Arc<Pump>,
+    id: RequestId,
+    name: Box<str>,
+    answered: bool,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Withdrawal<'a> {
+    request_id: &'a str,
+}
+
+impl Question {
+    /// Sends the request, behind everything the session said before.
+    pub(crate) fn send<T: Serialize>(&self, name: &str, params: &T) {
+        let mut line = Vec::with_capacity(512);
+        if let Err(error) = encode_request(&mut line, &self.id, name, params) {
+            tracing::error!(%error, "a request could not be encoded");
+        }
+        self.pump.line(&self.client, line);
+    }
+
+    /// Whether its client has answered it.
+    pub(crate) fn is_open(&self) -> bool {
+        lock(&self.client.asked).contains_key(&self.name)
+    }
+
+    pub(crate) fn settle(&mut self) {
+        self.answered = true;
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        let open = lock(&self.client.asked).remove(&self.name).is_some();
+        if open && !self.answered {
+            let mut line = Vec::new();
+            if encode_notification(&mut line, method::CANCEL_REQUEST, &Withdrawal { request_id: &self.name }).is_ok() {
+                self.pump.line(&self.client, line);
+            }
+        }
+    }
+}
+
+impl Client {
+    /// Writes one prepared line.
+    pub(crate) fn write_line(&self, line: &[u8]) {
+        self.write(|out| out.extend_from_slice(line));
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // The maps stay consistent when a holder panics: every change is one call.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

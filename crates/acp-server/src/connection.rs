@@ -1,0 +1,384 @@
+//! One client's calls: reads frames in order, checks them, hands session inputs to their sessions in that order.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use serde_json::value::RawValue;
+use zeroclaw_acp_protocol::{
+    ErrorKind, ErrorObject, Frame, FrameError, MethodKind, PROTOCOL_VERSION, RequestId,
+    params::{
+        AuthenticateParams, CancelRequestParams, InitializeParams, ListSessionsParams, LoadSessionParams,
+        NewSessionParams, PromptParams, SessionEventParams, SessionParams,
+    },
+    result::{
+        AgentCapabilities, AuthMethod, Empty, Implementation, InitializeMeta, InitializeResult, ListSessionsResult,
+        McpCapabilities, Meta, NewSessionResult, PromptCapabilities, SessionCapabilities, SessionInfo,
+    },
+};
+use zeroclaw_acp_transport::{Connection, Rejected};
+use zeroclaw_session_store::{ListCursor, ListQuery};
+
+use crate::{
+    agents::{AgentEntry, ModelAccess},
+    client::{Client, InFlight},
+    error::CallError,
+    server::{OnDisconnect, Shared},
+    session::{
+        actor::{Input, LiveSession},
+        open,
+    },
+};
+
+/// Sessions on one page of `session/list`.
+const PAGE: u32 = 50;
+
+/// The login method that is offered while there is no usable model.
+const AUTH_METHOD: &str = "zeroclaw-setup";
+
+pub(crate) struct ClientConnection {
+    server: Arc<Shared>,
+    client: Arc<Client>,
+    agent: Option<String>,
+    on_disconnect: OnDisconnect,
+}
+
+type Params<'a> = Option<&'a RawValue>;
+
+impl ClientConnection {
+    pub(crate) fn new(
+        server: Arc<Shared>,
+        client: Arc<Client>,
+        agent: Option<String>,
+        on_disconnect: OnDisconnect,
+    ) -> Self {
+        Self { server, client, agent, on_disconnect }
+    }
+
+    async fn request(&self, id: RequestId, method: &str, params: Params<'_>) {
+        tracing::debug!(method, id = id.as_json(), size = params.map_or(0, |raw| raw.get().len()), "request");
+        if let Err(error) = self.client.begin(&id) {
+            self.client.refuse_call(&id, &error);
+            return;
+        }
+        let kind = MethodKind::from_name(method);
+        let introduced = self.client.is_introduced();
+        let result = match (kind, introduced) {
+            (Some(MethodKind::Initialize), false) => {
+                self.initialize(&id, params);
+                Ok(())
+            }
+            (Some(MethodKind::Initialize), true) => {
+                Err(CallError::new(ErrorKind::InvalidRequest, "`initialize` was already called"))
+            }
+            (_, false) => Err(CallError::new(ErrorKind::InvalidRequest, "the first request must be `initialize`")),
+            (Some(kind), true) => self.call(kind, &id, params).await,
+            (None, true) => {
+                let shown: String = method.chars().take(64).map(|c| if c.is_control() { '?' } else { c }).collect();
+                Err(CallError::new(ErrorKind::MethodNotFound, format!("there is no method `{shown}`")))
+            }
+        };
+        if let Err(error) = result {
+            self.client.respond::<()>(&id, Err(&error));
+        }
+    }
+
+    /// Serves a request. `Ok` means that it is answered, or will be by whoever it was handed to.
+    async fn call(&self, kind: MethodKind, id: &RequestId, params: Params<'_>) -> Result<(), CallError> {
+        match kind {
+            MethodKind::Initialize => Ok(()),
+            MethodKind::SessionNew => self.session_new(id, params).await,
+            MethodKind::SessionLoad => self.session_load(id, params, true).await,
+            MethodKind::SessionResume => self.session_load(id, params, false).await,
+            MethodKind::SessionPrompt => self.session_prompt(id, params).await,
+            MethodKind::SessionCancel => {
+                let params = SessionParams::parse(params)?;
+                self.cancel(&params.session_id).await;
+                self.client.respond(id, Ok(&Empty {}));
+                Ok(())
+            }
+            MethodKind::SessionClose => self.to_session(params, |client, id| Input::Close { client, id }, id).await,
+            MethodKind::SessionStop => self.to_session(params, |client, id| Input::Stop { client, id }, id).await,
+            MethodKind::SessionList => self.session_list(id, params),
+            MethodKind::SessionEvent => self.session_event(Some(id), params).await,
+            MethodKind::Authenticate => self.authenticate(id, params),
+            MethodKind::CancelRequest => {
+                self.cancel_request(params).await;
+                self.client.respond(id, Ok(&Empty {}));
+                Ok(())
+            }
+        }
+    }
+
+    /// Serves a notification. Nothing is ever answered, whatever is wrong with it.
+    async fn notification(&self, method: &str, params: Params<'_>) {
+        tracing::debug!(method, size = params.map_or(0, |raw| raw.get().len()), "notification");
+        if !self.client.is_introduced() {
+            return;
+        }
+        match MethodKind::from_name(method) {
+            Some(MethodKind::SessionCancel) => {
+                if let Ok(params) = SessionParams::parse(params) {
+                    self.cancel(&params.session_id).await;
+                }
+            }
+            Some(MethodKind::SessionEvent) => {
+                if let Err(error) = self.session_event(None, params).await {
+                    tracing::debug!(error = error.message, "an injected event was dropped");
+                }
+            }
+            Some(MethodKind::CancelRequest) => self.cancel_request(params).await,
+            Some(
+                MethodKind::Initialize
+                | MethodKind::SessionNew
+                | MethodKind::SessionLoad
+                | MethodKind::SessionResume
+                | MethodKind::SessionPrompt
+                | MethodKind::SessionClose
+                | MethodKind::SessionStop
+                | MethodKind::SessionList
+                | MethodKind::Authenticate,
+            )
+            | None => tracing::debug!(method, "a notification was ignored"),
+        }
+    }
+
+    fn initialize(&self, id: &RequestId, params: Params<'_>) {
+        self.client.introduce(&InitializeParams::parse(params));
+        let entry = self.server.agents.default_entry();
+        let durable = self.server.durable().is_some();
+        let stored = durable.then_some(Empty {});
+        let settings = &self.server.settings;
+        let result = InitializeResult {
+            protocol_version: PROTOCOL_VERSION,
+            agent_capabilities: AgentCapabilities {
+                load_session: durable,
+                prompt_capabilities: PromptCapabilities { image: false, audio: false, embedded_context: true },
+                mcp_capabilities: McpCapabilities { http: false, sse: false },
+                session_capabilities: SessionCapabilities {
+                    list: stored,
+                    resume: stored,
+                    close: stored,
+                    additional_directories: Some(Empty {}),
+                },
+            },
+            agent_info: Implementation { name: "zeroclaw-acp", title: "ZeroClaw ACP", version: settings.version },
+            auth_methods: auth_methods(entry.as_deref()),
+            meta: Meta {
+                zeroclaw: InitializeMeta {
+                    default_model: entry.as_deref().map(|entry| entry.agent.provider.info().name.as_str()),
+                    max_sessions: settings.max_sessions,
+                    session_timeout_secs: settings.session_timeout.as_secs(),
+                },
+            },
+        };
+        self.client.respond(id, Ok(&result));
+    }
+
+    async fn session_new(&self, id: &RequestId, params: Params<'_>) -> Result<(), CallError> {
+        let params = NewSessionParams::parse(params)?;
+        let session = open::create(&self.server, &self.client, self.agent.as_deref(), params).await?;
+        let workspace_dir = (!self.server.settings.strict).then_some(session.cwd.as_path());
+        let result = NewSessionResult { session_id: &session.id, workspace_dir };
+        self.client.respond(id, Ok(&result));
+        session.announce_later();
+        Ok(())
+    }
+
+    async fn session_load(&self, id: &RequestId, params: Params<'_>, replay: bool) -> Result<(), CallError> {
+        let params = LoadSessionParams::parse(params)?;
+        if self.server.durable().is_none() {
+            return Err(CallError::session_not_found(&params.session_id));
+        }
+        let session = match self.server.find(&params.session_id) {
+            Some(live) if live.is_held_by(&self.client) => live,
+            Some(_) => return Err(CallError::params("the session is already active; close it first")),
+            None => open::restore(&self.server, &self.client, params).await?,
+        };
+        let input = Input::Welcome { client: Arc::clone(&self.client), id: id.clone(), replay };
+        self.hand_over(&session, input).await?;
+        session.announce_later();
+        Ok(())
+    }
+
+    async fn session_prompt(&self, id: &RequestId, params: Params<'_>) -> Result<(), CallError> {
+        let params = PromptParams::parse(params)?;
+        let session = self.find(&params.session_id)?;
+        self.client.mark(id, InFlight::Prompt(Arc::clone(&session.id)));
+        let input = Input::Prompt { client: Arc::clone(&self.client), id: id.clone(), raw: params.prompt.to_owned() };
+        self.hand_over(&session, input).await
+    }
+
+    async fn session_event(&self, id: Option<&RequestId>, params: Params<'_>) -> Result<(), CallError> {
+        let parsed = SessionEventParams::parse(params)?;
+        let session = self.find(&parsed.session_id)?;
+        let raw = params.unwrap_or(RawValue::NULL).to_owned();
+        let input = Input::Event { client: Arc::clone(&self.client), id: id.cloned(), params: parsed, raw };
+        self.hand_over(&session, input).await
+    }
+
+    async fn to_session(
+        &self,
+        params: Params<'_>,
+        input: impl FnOnce(Arc<Client>, RequestId) -> Input,
+        id: &RequestId,
+    ) -> Result<(), CallError> {
+        let params = SessionParams::parse(params)?;
+        let session = self.find(&params.session_id)?;
+        self.hand_over(&session, input(Arc::clone(&self.client), id.clone())).await
+    }
+
+    fn find(&self, id: &str) -> Result<Arc<LiveSession>, CallError> {
+        let session = self.server.find(id).filter(|session| session.is_held_by(&self.client));
+        session.ok_or_else(|| CallError::session_not_found(id))
+    }
+
+    async fn hand_over(&self, session: &LiveSession, input: Input) -> Result<(), CallError> {
+        session.send(input).await.map_err(|_| CallError::session_not_found(&session.id))
+    }
+
+    async fn cancel(&self, session: &str) {
+        if let Ok(session) = self.find(session) {
+            // A session that ends meanwhile has nothing left to cancel.
+            drop(session.send(Input::Cancel).await);
+        }
+    }
+
+    async fn cancel_request(&self, params: Params<'_>) {
+        let Ok(params) = CancelRequestParams::parse(params) else { return };
+        let Some((id, InFlight::Prompt(session))) = self.client.find(params.request_id) else { return };
+        if let Ok(session) = self.find(&session) {
+            let input = Input::CancelPrompt { client: Arc::clone(&self.client), id };
+            drop(session.send(input).await);
+        }
+    }
+
+    fn session_list(&self, id: &RequestId, params: Params<'_>) -> Result<(), CallError> {
+        let params = ListSessionsParams::parse(params)?;
+        let Some(store) = self.server.durable().cloned() else {
+            self.client.respond(id, Ok(&ListSessionsResult { sessions: Vec::new(), next_cursor: None }));
+            return Ok(());
+        };
+        let before = params.cursor.as_deref().map(parse_cursor).transpose()?;
+        let workspace = match params.cwd {
+            Some(cwd) if !std::path::Path::new(&cwd).is_absolute() => {
+                return Err(CallError::params("`cwd` must be an absolute path"));
+            }
+            Some(cwd) => Some(std::path::PathBuf::from(cwd)),
+            None => None,
+        };
+        let (server, client, id) = (Arc::clone(&self.server), Arc::clone(&self.client), id.clone());
+        // Reading a page waits for the disk; nothing else of this connection should.
+        tokio::spawn(async move {
+            let canonical = match workspace {
+                Some(path) => Some(tokio::fs::canonicalize(&path).await.unwrap_or(path)),
+                None => None,
+            };
+            let query = ListQuery { workspace: canonical, before, limit: PAGE + 1 };
+            match store.list(query).await {
+                Ok(records) => client.respond(&id, Ok(&page(&server, records))),
+                Err(error) => client.respond::<()>(&id, Err(&CallError::from(error))),
+            }
+        });
+        Ok(())
+    }
+
+    fn authenticate(&self, id: &RequestId, params: Params<'_>) -> Result<(), CallError> {
+        let params = AuthenticateParams::parse(params)?;
+        let entry = self.server.agents.default_entry();
+        let known = auth_methods(entry.as_deref()).iter().any(|method| method.id == params.method_id);
+        if !known {
+            return Err(CallError::params("there is no such authentication method"));
+        }
+        if entry.as_deref().is_some_and(|entry| entry.access == ModelAccess::MissingKey) {
+            let message = "the agent's model has no API key; set one with `zeroclaw config set`";
+            return Err(CallError::new(ErrorKind::AuthRequired, message));
+        }
+        self.client.respond(id, Ok(&Empty {}));
+        Ok(())
+    }
+
+    fn refuse(&self, error: &FrameError) {
+        if !error.silent {
+            self.client.refuse(error.id.as_ref(), &error.to_error());
+        }
+    }
+}
+
+#[async_trait]
+impl Connection for ClientConnection {
+    async fn line(&mut self, line: &[u8]) {
+        match Frame::parse(line) {
+            Ok(Frame::Request { id, method, params }) => self.request(id, &method, params).await,
+            Ok(Frame::Notification { method, params }) => self.notification(&method, params).await,
+            Ok(Frame::Response { id, outcome }) => self.client.answered(&id, outcome),
+            Err(error) => self.refuse(&error),
+        }
+    }
+
+    async fn rejected(&mut self, rejected: Rejected) {
+        let (id, message) = match rejected {
+            Rejected::TooLong { id, length } => (id, format!("the line has {length} bytes, which is over the limit")),
+            Rejected::InvalidUtf8 { id } => (id, "the line is not valid UTF-8".to_owned()),
+        };
+        let code = zeroclaw_acp_protocol::Codes::INVALID_REQUEST;
+        self.client.refuse(id.as_ref(), &ErrorObject { code, message, data: None });
+    }
+
+    async fn end(self: Box<Self>) {
+        self.client.leave();
+        match self.on_disconnect {
+            OnDisconnect::End => self.server.end_sessions_of(&self.client).await,
+        }
+    }
+}
+
+/// How to log in: nothing while the agent is ready to work.
+fn auth_methods(entry: Option<&AgentEntry>) -> Vec<AuthMethod<'static>> {
+    match entry.map(|entry| entry.access) {
+        Some(ModelAccess::Ready) => Vec::new(),
+        Some(ModelAccess::NoModel) | None => vec![AuthMethod {
+            id: AUTH_METHOD,
+            name: "Work without a model",
+            description: "No model is configured: the built-in commands work, and /help says how to connect a model.",
+        }],
+        Some(ModelAccess::MissingKey) => vec![AuthMethod {
+            id: AUTH_METHOD,
+            name: "API key",
+            description: "Set the key of the configured model, with `zeroclaw config set` or in the environment, and restart.",
+        }],
+    }
+}
+
+/// One page of records, one of which only shows that there are more.
+fn page(server: &Shared, mut records: Vec<zeroclaw_session_store::SessionRecord>) -> ListSessionsResult {
+    let more = records.len() > PAGE as usize;
+    records.truncate(PAGE as usize);
+    let next_cursor = records.last().filter(|_| more).map(|last| format!("{}.{}", last.last_activity_ms, last.id));
+    let sessions = records
+        .into_iter()
+        .map(|record| SessionInfo {
+            session_id: record.id.to_string(),
+            cwd: record.workspace.to_string_lossy().into_owned(),
+            title: record.title,
+            updated_at: server.rfc3339(record.last_activity_ms),
+            additional_directories: record
+                .additional_directories
+                .iter()
+                .map(|path| path.to_string_lossy().into_owned())
+                .collect(),
+        })
+        .collect();
+    ListSessionsResult { sessions, next_cursor }
+}
+
+fn parse_cursor(text: &str) -> Result<ListCursor, CallError> {
+    let invalid = || CallError::params("the cursor is not one of this server's");
+    let (time, id) = text.split_once('.').ok_or_else(invalid)?;
+    let last_activity_ms = time.parse().map_err(|_| invalid())?;
+    Timestamp::from_millisecond(last_activity_ms).map_err(|_| invalid())?;
+    if !id.starts_with("s-") || id.len() > 64 {
+        return Err(invalid());
+    }
+    Ok(ListCursor { last_activity_ms, id: id.into() })
+}

@@ -1,0 +1,148 @@
+//! From the runtime's values to wire bytes: the only place where both are named.
+
+use std::borrow::Cow;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::value::RawValue;
+use zeroclaw_acp_protocol as wire;
+use zeroclaw_acp_protocol::{ContentBlock, EmbeddedResource, SessionUpdate, ToolCallContent};
+use zeroclaw_runtime::{
+    tool::{Location, PlanEntry, PlanPriority, PlanStatus, ToolContent, ToolKind},
+    turn::{CallStatus, StopReason, TurnEvent},
+};
+
+/// Writes one event as an `update` object.
+pub(crate) fn event(out: &mut Vec<u8>, event: &TurnEvent<'_>) {
+    match event {
+        TurnEvent::Text { message, text } => {
+            write(out, &SessionUpdate::AgentMessageChunk { content: ContentBlock::text(text), message_id: message });
+        }
+        TurnEvent::Thought { message, text } => {
+            write(out, &SessionUpdate::AgentThoughtChunk { content: ContentBlock::text(text), message_id: message });
+        }
+        TurnEvent::CallStarted {
+            id,
+            tool,
+            kind: call_kind,
+            title,
+            raw_input: input,
+            locations: places,
+            content: shown,
+        } => {
+            let update = SessionUpdate::ToolCall {
+                tool_call_id: id,
+                title,
+                name: tool,
+                kind: kind(*call_kind),
+                status: wire::CallStatus::Pending,
+                content: &content(shown),
+                locations: &locations(places),
+                raw_input: raw_input(input),
+            };
+            write(out, &update);
+        }
+        TurnEvent::CallChanged { id, tool, status: new, title, content: shown, locations: places, raw_output } => {
+            let shown = shown.map(content);
+            let places = places.map(locations);
+            let update = SessionUpdate::ToolCallUpdate {
+                tool_call_id: id,
+                name: tool,
+                status: new.map(status),
+                title: *title,
+                content: shown.as_deref(),
+                locations: places.as_deref(),
+                raw_output: *raw_output,
+            };
+            write(out, &update);
+        }
+        TurnEvent::Plan(steps) => write(out, &SessionUpdate::Plan { entries: &plan(steps) }),
+        TurnEvent::Usage { used, size } => write(out, &SessionUpdate::UsageUpdate { used: *used, size: *size }),
+    }
+}
+
+/// Writes one update object. Everything in it has string keys and no foreign numbers, so writing into memory cannot fail.
+pub(crate) fn write(out: &mut Vec<u8>, update: &SessionUpdate<'_>) {
+    if let Err(error) = serde_json::to_writer(out, update) {
+        tracing::error!(%error, "an update could not be encoded");
+    }
+}
+
+/// The model's arguments as raw JSON; what is not JSON becomes null, because one bad byte would spoil the whole line.
+pub(crate) fn raw_input(text: &str) -> &RawValue {
+    serde_json::from_str(text).unwrap_or(RawValue::NULL)
+}
+
+pub(crate) fn kind(kind: ToolKind) -> wire::ToolKind {
+    match kind {
+        ToolKind::Read => wire::ToolKind::Read,
+        ToolKind::Edit => wire::ToolKind::Edit,
+        ToolKind::Search => wire::ToolKind::Search,
+        ToolKind::Execute => wire::ToolKind::Execute,
+        ToolKind::Think => wire::ToolKind::Think,
+        ToolKind::Other => wire::ToolKind::Other,
+    }
+}
+
+fn status(status: CallStatus) -> wire::CallStatus {
+    match status {
+        CallStatus::Pending => wire::CallStatus::Pending,
+        CallStatus::InProgress => wire::CallStatus::InProgress,
+        CallStatus::Completed => wire::CallStatus::Completed,
+        CallStatus::Failed => wire::CallStatus::Failed,
+    }
+}
+
+pub(crate) fn locations(places: &[Location]) -> Vec<wire::Location<'_>> {
+    places.iter().map(|place| wire::Location { path: &place.path, line: place.line }).collect()
+}
+
+pub(crate) fn content(shown: &[ToolContent]) -> Vec<ToolCallContent<'_>> {
+    shown
+        .iter()
+        .map(|item| match item {
+            ToolContent::Text(text) => ToolCallContent::Content { content: ContentBlock::text(text) },
+            ToolContent::Diff { path, old, new } => {
+                ToolCallContent::Diff { path, old_text: old.as_deref(), new_text: new }
+            }
+            ToolContent::Attachment { uri, mime_type, bytes } => ToolCallContent::Content {
+                content: ContentBlock::Resource {
+                    resource: EmbeddedResource {
+                        uri: Cow::Borrowed(uri),
+                        mime_type: Some(Cow::Borrowed(mime_type)),
+                        text: None,
+                        blob: Some(Cow::Owned(STANDARD.encode(bytes))),
+                    },
+                },
+            },
+        })
+        .collect()
+}
+
+fn plan(steps: &[PlanEntry]) -> Vec<wire::PlanEntry<'_>> {
+    steps
+        .iter()
+        .map(|step| wire::PlanEntry {
+            content: &step.content,
+            priority: match step.priority {
+                PlanPriority::High => wire::PlanPriority::High,
+                PlanPriority::Medium => wire::PlanPriority::Medium,
+                PlanPriority::Low => wire::PlanPriority::Low,
+            },
+            status: match step.status {
+                PlanStatus::Pending => wire::PlanStatus::Pending,
+                PlanStatus::InProgress => wire::PlanStatus::InProgress,
+                PlanStatus::Completed => wire::PlanStatus::Completed,
+            },
+        })
+        .collect()
+}
+
+pub(crate) fn stop_reason(stop: StopReason) -> &'static str {
+    match stop {
+        StopReason::EndTurn => "end_turn",
+        StopReason::MaxTokens => "max_tokens",
+        StopReason::MaxTurnRequests => "max_turn_requests",
+        StopReason::Refusal => "refusal",
+        StopReason::Cancelled => "cancelled",
+    }
+}

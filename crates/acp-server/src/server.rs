@@ -1,0 +1,176 @@
+//! What all connections of a process share: settings, agents, the store, and the table of live sessions.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use tokio::sync::oneshot;
+use zeroclaw_acp_protocol::{ErrorKind, ErrorTable};
+use zeroclaw_acp_transport::{Connection, Outbox};
+use zeroclaw_session_store::SessionStore;
+
+use crate::{
+    agents::AgentTable,
+    client::{Client, lock},
+    connection::ClientConnection,
+    error::CallError,
+    session::actor::{Input, LiveSession},
+};
+
+/// Settings of the server. There is no `Default`: whoever builds a server spells them out.
+#[derive(Clone, Debug)]
+pub struct ServerSettings {
+    /// Active sessions of the process, at most.
+    pub max_sessions: usize,
+    /// How long a permission waits for an answer.
+    pub session_timeout: Duration,
+    /// Error numbers for clients that have no profile of their own.
+    pub errors: ErrorTable,
+    /// Leaves ZeroClaw's own root members out of results.
+    pub strict: bool,
+    /// The directory of the configuration file, which some clients send as a placeholder.
+    pub install_root: PathBuf,
+    /// What relative directories start at.
+    pub process_dir: PathBuf,
+    /// The program's version.
+    pub version: &'static str,
+}
+
+/// What comes from the world: time and randomness.
+pub struct Ambient {
+    /// Milliseconds since the epoch.
+    pub now_ms: Box<dyn Fn() -> i64 + Send + Sync>,
+    /// A new session id: unguessable, never the same twice.
+    pub session_id: Box<dyn Fn() -> String + Send + Sync>,
+}
+
+impl fmt::Debug for Ambient {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Ambient")
+    }
+}
+
+/// What happens to a client's sessions when it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDisconnect {
+    /// They end: the process ends with its only client.
+    End,
+}
+
+/// An ACP server.
+#[derive(Clone, Debug)]
+pub struct Server(Arc<Shared>);
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) settings: ServerSettings,
+    pub(crate) agents: AgentTable,
+    store: Option<Arc<dyn SessionStore>>,
+    ambient: Ambient,
+    sessions: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    live: HashMap<Arc<str>, Arc<LiveSession>>,
+    /// Slots in use: live sessions, and those that are being opened.
+    slots: usize,
+}
+
+/// One of the `max_sessions`; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Slot(Arc<Shared>);
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        lock(&self.0.sessions).slots -= 1;
+    }
+}
+
+impl Server {
+    /// Makes a server. Without a store sessions live in memory only, and loading them is not offered.
+    #[must_use]
+    pub fn new(
+        settings: ServerSettings,
+        agents: AgentTable,
+        store: Option<Arc<dyn SessionStore>>,
+        ambient: Ambient,
+    ) -> Self {
+        Self(Arc::new(Shared { settings, agents, store, ambient, sessions: Mutex::default() }))
+    }
+
+    /// Takes a new client. `agent` is the alias its connection asked for, on transports that have such a thing.
+    #[must_use]
+    pub fn connect(&self, outbox: Outbox, agent: Option<String>, on_disconnect: OnDisconnect) -> Box<dyn Connection> {
+        let client = Client::new(outbox, self.0.settings.errors);
+        Box::new(ClientConnection::new(Arc::clone(&self.0), client, agent, on_disconnect))
+    }
+}
+
+impl Shared {
+    pub(crate) fn durable(&self) -> Option<&Arc<dyn SessionStore>> {
+        self.store.as_ref()
+    }
+
+    pub(crate) fn now_ms(&self) -> i64 {
+        (self.ambient.now_ms)()
+    }
+
+    pub(crate) fn new_session_id(&self) -> String {
+        (self.ambient.session_id)()
+    }
+
+    /// A time as RFC 3339 in UTC, to the second.
+    pub(crate) fn rfc3339(&self, ms: i64) -> String {
+        Timestamp::from_second(ms.div_euclid(1000)).unwrap_or(Timestamp::UNIX_EPOCH).to_string()
+    }
+
+    /// Takes a slot for one more session.
+    pub(crate) fn reserve(self: &Arc<Self>) -> Result<Slot, CallError> {
+        let mut table = lock(&self.sessions);
+        if table.slots >= self.settings.max_sessions {
+            let message = format!("{} sessions are active, which is the limit", self.settings.max_sessions);
+            return Err(CallError::new(ErrorKind::SessionLimitReached, message));
+        }
+        table.slots += 1;
+        drop(table);
+        Ok(Slot(Arc::clone(self)))
+    }
+
+    pub(crate) fn enter(&self, session: &Arc<LiveSession>) {
+        lock(&self.sessions).live.insert(Arc::clone(&session.id), Arc::clone(session));
+    }
+
+    pub(crate) fn leave(&self, id: &str) {
+        lock(&self.sessions).live.remove(id);
+    }
+
+    pub(crate) fn find(&self, id: &str) -> Option<Arc<LiveSession>> {
+        lock(&self.sessions).live.get(id).cloned()
+    }
+
+    /// Ends every session that the client holds and waits until they are stored.
+    pub(crate) async fn end_sessions_of(&self, client: &Arc<Client>) {
+        let held: Vec<Arc<LiveSession>> = {
+            let table = lock(&self.sessions);
+            table.live.values().filter(|session| session.is_held_by(client)).cloned().collect()
+        };
+        // All are told first, so that they end side by side.
+        let mut waits = Vec::with_capacity(held.len());
+        for session in held {
+            let (done, ended) = oneshot::channel();
+            if session.send(Input::Shutdown(done)).await.is_ok() {
+                waits.push(ended);
+            }
+        }
+        for ended in waits {
+            // A session that ended for another reason has nothing more to say.
+            let _ended_already = ended.await;
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! One live session: an actor that takes its inputs in order, a pump that writes its log and its clients in order,
+//! and the turn that runs between them.
+
+pub(crate) mod actor;
+pub(crate) mod open;
+mod ops;
+mod pump;
+mod repair;
+mod talk;
+mod turn;
+
+pub(crate) use pump::Pump;

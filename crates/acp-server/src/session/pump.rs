@@ -1,0 +1,360 @@
+//! The single place where a session's output is put in order: updates, messages, questions and answers go in from anywhere
+//! and come out one after the other, first into the store, then to every attached client.
+//! Because the store comes first, everything a client has seen survives `kill -9`.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use serde::Serialize;
+use tokio::sync::{Notify, oneshot};
+use zeroclaw_acp_protocol::{RequestId, UpdateFrame};
+use zeroclaw_runtime::turn::Flow;
+use zeroclaw_session_store::{EventKind, EventRecord, MessageRecord, SessionStore, TurnEnd, TurnStart};
+
+use super::ops::Ledger;
+use crate::client::{Client, lock};
+
+/// Bytes of updates that wait to be stored and sent before the turn is told to wait: enough to make commits large,
+/// small enough that a stalled client costs little.
+const HIGH: usize = 256 * 1024;
+
+/// Events read from the store at once during a replay.
+const PAGE: u32 = 512;
+
+/// Told to a client that asked for numbers: its prompt's number in the log.
+const ACCEPTED: &str = "_zeroclaw/session/accepted";
+
+/// What the queue holds besides the bytes of the events.
+#[derive(Debug)]
+enum Item {
+    /// The next `len` bytes of the arena are an event.
+    Event {
+        len: usize,
+        kind: EventKind,
+        turn: Option<u64>,
+        from: Option<(Arc<Client>, RequestId)>,
+    },
+    Message(MessageRecord),
+    Begin(TurnStart),
+    /// Answered with whether everything up to here is on disk.
+    End(TurnEnd, oneshot::Sender<bool>),
+    /// A line for one client.
+    Line(Arc<Client>, Vec<u8>),
+    /// The whole log for one client, then the signal.
+    Replay(Arc<Client>, oneshot::Sender<Result<(), zeroclaw_session_store::StoreError>>),
+    /// Everything before is stored and handed over.
+    Barrier(oneshot::Sender<()>),
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// The bytes of all queued events, one after the other: one allocation a batch, not one an update.
+    arena: Vec<u8>,
+    items: Vec<Item>,
+    closed: bool,
+}
+
+/// A session's output. Shared by its actor, its turn and its tools.
+#[derive(Debug)]
+pub(crate) struct Pump {
+    session: Arc<str>,
+    queue: Mutex<Queue>,
+    filled: Notify,
+    room: Notify,
+    clients: Mutex<Vec<Arc<Client>>>,
+}
+
+impl Pump {
+    /// Makes the pump and starts its task. `last_seq` is the number of the last stored event;
+    /// without a store nothing is kept and replays are empty.
+    pub(crate) fn start(session: Arc<str>, store: Option<Arc<dyn SessionStore>>, last_seq: u64) -> Arc<Self> {
+        let pump = Arc::new(Self {
+            session: Arc::clone(&session),
+            queue: Mutex::default(),
+            filled: Notify::new(),
+            room: Notify::new(),
+            clients: Mutex::default(),
+        });
+        let worker = Worker {
+            frame: UpdateFrame::new(&session),
+            ledger: Ledger::new(store, session),
+            seq: last_seq,
+            pump: Arc::clone(&pump),
+        };
+        tokio::spawn(worker.run());
+        pump
+    }
+
+    pub(crate) fn attach(&self, client: Arc<Client>) {
+        let mut clients = lock(&self.clients);
+        if !clients.iter().any(|known| Arc::ptr_eq(known, &client)) {
+            clients.push(client);
+        }
+    }
+
+    pub(crate) fn clients(&self) -> Vec<Arc<Client>> {
+        lock(&self.clients).clone()
+    }
+
+    /// Queues an event that `encode` writes.
+    pub(crate) fn event(&self, kind: EventKind, turn: Option<u64>, encode: impl FnOnce(&mut Vec<u8>)) -> Flow {
+        self.push_event(kind, turn, None, encode)
+    }
+
+    /// Queues a part of the user's prompt: it goes to every client but the one it came from.
+    pub(crate) fn prompt_part(&self, turn: u64, from: &Arc<Client>, id: &RequestId, encode: impl FnOnce(&mut Vec<u8>)) {
+        let origin = Some((Arc::clone(from), id.clone()));
+        // A prompt is bounded by the line it came in, so there is no need to wait.
+        match self.push_event(EventKind::UserPrompt, Some(turn), origin, encode) {
+            Flow::Ready | Flow::Full => {}
+        }
+    }
+
+    fn push_event(
+        &self,
+        kind: EventKind,
+        turn: Option<u64>,
+        from: Option<(Arc<Client>, RequestId)>,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Flow {
+        let mut queue = lock(&self.queue);
+        let before = queue.arena.len();
+        encode(&mut queue.arena);
+        let len = queue.arena.len() - before;
+        if len > 0 {
+            queue.items.push(Item::Event { len, kind, turn, from });
+        }
+        let full = queue.arena.len() > HIGH;
+        let first = queue.items.len() == 1;
+        drop(queue);
+        if first {
+            self.filled.notify_one();
+        }
+        if full { Flow::Full } else { Flow::Ready }
+    }
+
+    fn push(&self, item: Item) {
+        lock(&self.queue).items.push(item);
+        self.filled.notify_one();
+    }
+
+    pub(crate) fn message(&self, message: MessageRecord) {
+        self.push(Item::Message(message));
+    }
+
+    pub(crate) fn begin_turn(&self, start: TurnStart) {
+        self.push(Item::Begin(start));
+    }
+
+    /// Ends a turn; resolves to whether the whole turn is on disk.
+    pub(crate) async fn end_turn(&self, end: TurnEnd) -> bool {
+        let (done, ended) = oneshot::channel();
+        self.push(Item::End(end, done));
+        ended.await.unwrap_or(false)
+    }
+
+    /// Queues a line for one client behind everything that was queued before.
+    pub(crate) fn line(&self, client: &Arc<Client>, line: Vec<u8>) {
+        self.push(Item::Line(Arc::clone(client), line));
+    }
+
+    /// Sends the whole log to one client.
+    pub(crate) async fn replay(&self, client: &Arc<Client>) -> Result<(), zeroclaw_session_store::StoreError> {
+        let (done, replayed) = oneshot::channel();
+        self.push(Item::Replay(Arc::clone(client), done));
+        replayed.await.unwrap_or(Err(zeroclaw_session_store::StoreError::Closed))
+    }
+
+    /// Resolves when everything queued before is stored and handed to the clients.
+    pub(crate) async fn barrier(&self) {
+        let (done, reached) = oneshot::channel();
+        self.push(Item::Barrier(done));
+        // An error means that the pump has ended, and it ends only when it is empty.
+        let _pump_ended = reached.await;
+    }
+
+    /// Resolves when there is room for more events.
+    pub(crate) async fn drained(&self) {
+        loop {
+            let room = self.room.notified();
+            tokio::pin!(room);
+            room.as_mut().enable();
+            {
+                let queue = lock(&self.queue);
+                if queue.closed || queue.arena.len() <= HIGH {
+                    return;
+                }
+            }
+            room.await;
+        }
+    }
+
+    /// Ends the task once everything is written.
+    pub(crate) fn close(&self) {
+        lock(&self.queue).closed = true;
+        self.filled.notify_one();
+    }
+}
+
+struct Worker {
+    pump: Arc<Pump>,
+    frame: UpdateFrame,
+    ledger: Ledger,
+    seq: u64,
+}
+
+/// A batch as it was queued, with the events cut out of the arena.
+enum Step {
+    Event(EventRecord, Option<(Arc<Client>, RequestId)>),
+    End(oneshot::Sender<bool>),
+    Line(Arc<Client>, Vec<u8>),
+    Replay(Arc<Client>, oneshot::Sender<Result<(), zeroclaw_session_store::StoreError>>),
+    Barrier(oneshot::Sender<()>),
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Accepted<'a> {
+    session_id: &'a str,
+    prompt_id: &'a serde_json::value::RawValue,
+    seq: u64,
+}
+
+impl Worker {
+    async fn run(mut self) {
+        loop {
+            let (arena, items, closed) = {
+                let mut queue = lock(&self.pump.queue);
+                let arena = std::mem::take(&mut queue.arena);
+                (arena, std::mem::take(&mut queue.items), queue.closed)
+            };
+            if items.is_empty() {
+                if closed {
+                    break;
+                }
+                self.pump.filled.notified().await;
+                continue;
+            }
+            self.pump.room.notify_waiters();
+            let steps = self.owe(Bytes::from(arena), items);
+            let saved = self.ledger.pay().await;
+            self.deliver(steps, saved).await;
+        }
+        self.pump.room.notify_waiters();
+    }
+
+    /// Numbers the events and enters everything into the ledger.
+    fn owe(&mut self, arena: Bytes, items: Vec<Item>) -> Vec<Step> {
+        let mut steps = Vec::with_capacity(items.len());
+        let mut at = 0;
+        for item in items {
+            match item {
+                Item::Event { len, kind, turn, from } => {
+                    self.seq += 1;
+                    let payload = arena.slice(at..at + len);
+                    at += len;
+                    let event = EventRecord { seq: self.seq, kind, turn, payload };
+                    self.ledger.event(event.clone());
+                    steps.push(Step::Event(event, from));
+                }
+                Item::Message(message) => self.ledger.message(message),
+                Item::Begin(start) => self.ledger.begin(start),
+                Item::End(end, done) => {
+                    self.ledger.end(end);
+                    steps.push(Step::End(done));
+                }
+                Item::Line(client, line) => steps.push(Step::Line(client, line)),
+                Item::Replay(client, done) => steps.push(Step::Replay(client, done)),
+                Item::Barrier(done) => steps.push(Step::Barrier(done)),
+            }
+        }
+        steps
+    }
+
+    async fn deliver(&mut self, steps: Vec<Step>, saved: bool) {
+        let mut events: Vec<(EventRecord, Option<(Arc<Client>, RequestId)>)> = Vec::new();
+        for step in steps {
+            let step = match step {
+                Step::Event(event, from) => {
+                    events.push((event, from));
+                    continue;
+                }
+                other => other,
+            };
+            self.send(&events).await;
+            events.clear();
+            match step {
+                // A receiver that is gone does not wait for the signal.
+                Step::End(done) => drop(done.send(saved)),
+                Step::Barrier(done) => drop(done.send(())),
+                Step::Line(client, line) => client.write_line(&line),
+                Step::Replay(client, done) => {
+                    let result = self.replay(&client).await;
+                    drop(done.send(result));
+                }
+                Step::Event(..) => {}
+            }
+        }
+        self.send(&events).await;
+    }
+
+    /// Hands a run of events to every client.
+    async fn send(&self, events: &[(EventRecord, Option<(Arc<Client>, RequestId)>)]) {
+        if events.is_empty() {
+            return;
+        }
+        for client in self.pump.clients() {
+            let numbered = client.capabilities().seq;
+            client
+                .write_updates(|out| {
+                    for (event, from) in events {
+                        match from {
+                            Some((origin, id)) if Arc::ptr_eq(origin, &client) => {
+                                if numbered {
+                                    self.accepted(out, event.seq, id);
+                                }
+                            }
+                            Some(_) | None => self.write(out, event, numbered),
+                        }
+                    }
+                })
+                .await;
+        }
+    }
+
+    fn write(&self, out: &mut Vec<u8>, event: &EventRecord, numbered: bool) {
+        match event.kind {
+            EventKind::Update | EventKind::UserPrompt => {
+                self.frame.write(out, &event.payload, numbered.then_some(event.seq));
+            }
+            EventKind::ClientEvent => {}
+        }
+    }
+
+    fn accepted(&self, out: &mut Vec<u8>, seq: u64, id: &RequestId) {
+        let Ok(prompt_id) = serde_json::from_str(id.as_json()) else { return };
+        let params = Accepted { session_id: &self.pump.session, prompt_id, seq };
+        if let Err(error) = zeroclaw_acp_protocol::encode_notification(out, ACCEPTED, &params) {
+            tracing::error!(%error, "a notification could not be encoded");
+        }
+    }
+
+    /// Writes the stored bytes back, page by page, up to what was numbered so far.
+    async fn replay(&self, client: &Arc<Client>) -> Result<(), zeroclaw_session_store::StoreError> {
+        let Some(store) = self.ledger.store() else { return Ok(()) };
+        let numbered = client.capabilities().seq;
+        let mut after = 0;
+        loop {
+            let page = store.events(&self.pump.session, after, PAGE).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = last.seq;
+            client
+                .write_updates(|out| {
+                    for event in &page {
+                        self.write(out, event, numbered);
+                    }
+                })
+                .await;
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! One turn as the server sees it: the prompt is taken in, the runtime runs, the end is stored, the client is answered.
+
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::FutureExt as _;
+use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
+use zeroclaw_acp_protocol::{
+    ContentBlock, ErrorKind, RequestId, SessionUpdate,
+    result::{Meta, PromptMeta, PromptResult, PromptUsage},
+};
+use zeroclaw_runtime::{
+    model::Message,
+    turn::{Flow, Remembered, StopReason, TurnError, TurnEvent, TurnInput, TurnOutcome, TurnSink, run_turn},
+};
+use zeroclaw_session_store::{Batch, EventKind, MessageRecord, TurnEnd, TurnStart, TurnState};
+
+use super::{Pump, talk::Talk};
+use crate::{
+    agents::AgentEntry,
+    client::Client,
+    encode,
+    error::CallError,
+    prompt::{self, TakenPrompt},
+    server::Shared,
+    workspace::Workspace,
+};
+
+/// What every turn of a session shares.
+#[derive(Debug)]
+pub(super) struct TurnScene {
+    pub(super) id: Arc<str>,
+    pub(super) server: Arc<Shared>,
+    pub(super) pump: Arc<Pump>,
+    pub(super) entry: Arc<AgentEntry>,
+    pub(super) workspace: Workspace,
+    pub(super) remembered: Mutex<Remembered>,
+    /// Position of the next message in the store.
+    pub(super) position: AtomicU64,
+}
+
+/// A prompt that waits for its answer.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) client: Arc<Client>,
+    pub(super) id: RequestId,
+}
+
+/// What the session knows after a turn.
+#[derive(Debug)]
+pub(super) struct TurnDone {
+    pub(super) history: Vec<Arc<Message>>,
+    /// The prompt's first line, when the turn ran: the title of a session that has none.
+    pub(super) title: Option<String>,
+    /// Whether the turn's number was used.
+    pub(super) began: bool,
+}
+
+impl TurnScene {
+    /// Runs a prompt from the raw parameter to the answer. Never panics: what panics inside is the turn's failure.
+    pub(super) async fn run(
+        self: Arc<Self>,
+        turn: u64,
+        raw: Box<RawValue>,
+        notes: Vec<String>,
+        mut history: Vec<Arc<Message>>,
+        asked: Asked,
+        cancel: CancellationToken,
+    ) -> TurnDone {
+        let taken = match self.take(raw).await {
+            Ok(taken) => taken,
+            Err(error) => {
+                asked.client.respond::<()>(&asked.id, Err(&error));
+                return TurnDone { history, title: None, began: false };
+            }
+        };
+        let title = title(&taken.text);
+        self.begin(turn, &taken, &asked);
+        let before = history.clone();
+        let running = self.run_model(turn, taken.text, notes, &mut history, cancel);
+        let outcome = AssertUnwindSafe(running).catch_unwind().await.unwrap_or_else(|_| {
+            tracing::error!(session = %self.id, turn, "a turn panicked");
+            Err(Broken::Panic)
+        });
+        if matches!(outcome, Err(Broken::Panic)) {
+            history = before;
+        }
+        self.finish(turn, &outcome, &asked).await;
+        TurnDone { history, title: Some(title), began: true }
+    }
+
+    async fn take(&self, raw: Box<RawValue>) -> Result<TakenPrompt, CallError> {
+        let (jail, rules) = (Arc::clone(&self.workspace.jail), Arc::clone(&self.entry.rules));
+        let task = tokio::task::spawn_blocking(move || prompt::take(prompt::check(&raw)?, &jail, &rules));
+        task.await.unwrap_or_else(|_| Err(CallError::new(ErrorKind::Internal, "the prompt could not be taken in")))
+    }
+
+    /// Enters the turn and the user's words into the log.
+    fn begin(&self, turn: u64, taken: &TakenPrompt, asked: &Asked) {
+        let mut prompt = Vec::new();
+        if let Err(error) = serde_json::to_writer(&mut prompt, &taken.blocks) {
+            tracing::error!(%error, "a prompt could not be encoded");
+        }
+        self.pump.begin_turn(TurnStart {
+            turn,
+            prompt: Bytes::from(prompt),
+            started_at_ms: self.server.now_ms(),
+            batch: Batch::default(),
+        });
+        let message_id = format!("u-{turn}");
+        for block in &taken.blocks {
+            self.pump.prompt_part(turn, &asked.client, &asked.id, |out| {
+                encode::write(
+                    out,
+                    &SessionUpdate::UserMessageChunk { content: block.clone(), message_id: &message_id },
+                );
+            });
+        }
+    }
+
+    async fn run_model(
+        self: &Arc<Self>,
+        turn: u64,
+        text: String,
+        notes: Vec<String>,
+        history: &mut Vec<Arc<Message>>,
+        cancel: CancellationToken,
+    ) -> Result<TurnOutcome, Broken> {
+        let scene = Arc::clone(self);
+        let system = tokio::task::spawn_blocking(move || scene.workspace.system_prompt(&scene.entry)).await;
+        let system = system.map_err(|_| Broken::Panic)?;
+        let talk = Arc::new(Talk::new(Arc::clone(&self.server), Arc::clone(&self.id), Arc::clone(&self.pump)));
+        let sink = Sink { scene: self, turn };
+        let prompt = if notes.is_empty() { text } else { format!("{}\n\n{text}", notes.join("\n\n")) };
+        let input = TurnInput {
+            turn,
+            system: system.into(),
+            history,
+            prompt,
+            jail: Arc::clone(&self.workspace.jail),
+            roots: Arc::new(self.workspace.jail.roots().clone()),
+            rules: Arc::clone(&self.entry.rules),
+            settings: Arc::clone(&self.entry.settings),
+            sink: &sink,
+            approver: talk.as_ref(),
+            asker: Arc::clone(&talk) as _,
+            remembered: &self.remembered,
+            cancel,
+        };
+        run_turn(&self.entry.agent, input).await.map_err(Broken::Turn)
+    }
+
+    /// Stores the end and answers, in this order, both after every update of the turn.
+    async fn finish(&self, turn: u64, outcome: &Result<TurnOutcome, Broken>, asked: &Asked) {
+        let (state, stop) = match outcome {
+            Ok(outcome) if outcome.stop == StopReason::Cancelled => (TurnState::Cancelled, Some(outcome.stop)),
+            Ok(outcome) => (TurnState::Completed, Some(outcome.stop)),
+            Err(_) => (TurnState::Failed, None),
+        };
+        let end = TurnEnd {
+            turn,
+            state,
+            stop_reason: stop.map(|stop| encode::stop_reason(stop).to_owned()),
+            ended_at_ms: self.server.now_ms(),
+            batch: Batch::default(),
+        };
+        let persisted = self.pump.end_turn(end).await;
+        if !persisted {
+            self.warn_unsaved(turn).await;
+        }
+        match outcome {
+            Ok(outcome) => self.answer(outcome, persisted, asked),
+            Err(broken) => asked.client.respond::<()>(&asked.id, Err(&broken.to_call_error())),
+        }
+    }
+
+    /// Tells the user before the answer: an answer that is not on disk must not look like one that is.
+    async fn warn_unsaved(&self, turn: u64) {
+        let text =
+            "\n\n[This turn could not be saved: the session store does not write. It may be missing after a restart.]";
+        let message_id = format!("w-{turn}");
+        let update = SessionUpdate::AgentMessageChunk { content: ContentBlock::text(text), message_id: &message_id };
+        match self.pump.event(EventKind::Update, None, |out| encode::write(out, &update)) {
+            Flow::Ready | Flow::Full => {}
+        }
+        self.pump.barrier().await;
+    }
+
+    fn answer(&self, outcome: &TurnOutcome, persisted: bool, asked: &Asked) {
+        let strict = self.server.settings.strict;
+        let content = if outcome.stop == StopReason::Cancelled {
+            format!("{}\n\n[turn cancelled via client]", outcome.text)
+        } else {
+            outcome.text.clone()
+        };
+        let usage = outcome.usage.map(|usage| PromptUsage {
+            total_tokens: usage.input + usage.output,
+            input_tokens: usage.input,
+            output_tokens: usage.output,
+            cached_read_tokens: usage.cached,
+        });
+        let result = PromptResult {
+            stop_reason: encode::stop_reason(outcome.stop),
+            session_id: (!strict).then_some(&*self.id),
+            content: (!strict).then_some(content.as_str()),
+            usage,
+            meta: (!persisted).then_some(Meta { zeroclaw: PromptMeta { persisted } }),
+        };
+        asked.client.respond(&asked.id, Ok(&result));
+    }
+}
+
+/// Why a turn has no outcome.
+enum Broken {
+    Turn(TurnError),
+    Panic,
+}
+
+impl Broken {
+    fn to_call_error(&self) -> CallError {
+        match self {
+            Self::Turn(error) => CallError::from_turn(error),
+            Self::Panic => CallError::new(ErrorKind::Internal, "the turn failed: internal error"),
+        }
+    }
+}
+
+/// Writes a turn's events into the session's pump.
+struct Sink<'a> {
+    scene: &'a TurnScene,
+    turn: u64,
+}
+
+#[async_trait]
+impl TurnSink for Sink<'_> {
+    fn emit(&self, event: TurnEvent<'_>) -> Flow {
+        self.scene.pump.event(EventKind::Update, Some(self.turn), |out| encode::event(out, &event))
+    }
+
+    async fn drained(&self) {
+        self.scene.pump.drained().await;
+    }
+
+    fn record(&self, message: &Arc<Message>) {
+        match serde_json::to_vec(message.as_ref()) {
+            Ok(json) => self.scene.pump.message(MessageRecord {
+                position: self.scene.position.fetch_add(1, Ordering::Relaxed),
+                turn: self.turn,
+                payload: Bytes::from(json),
+            }),
+            Err(error) => tracing::error!(%error, "a message could not be encoded"),
+        }
+    }
+}
+
+/// The first line of a prompt, short.
+fn title(text: &str) -> String {
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    let mut title: String = line.chars().filter(|c| !c.is_control()).take(80).collect();
+    if line.chars().count() > 80 {
+        title.push('…');
+    }
+    title
+}
