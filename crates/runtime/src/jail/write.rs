@@ -16,7 +16,9 @@ use rustix::{
 use sha2::{Digest, Sha256};
 use zeroclaw_policy::{Replaces, RootedPath};
 
-use crate::jail::{Files, JailError, below, error::io_error, is_taken, mode, read_all, regular, resolve::resolved_path};
+use crate::jail::{
+    Files, JailError, below, error::io_error, is_taken, mode, read_all, regular, resolve::resolved_path,
+};
 
 /// The largest file that is replaced, because its old content is hashed in memory first.
 pub const MAX_REPLACED: u64 = 64 * 1024 * 1024;

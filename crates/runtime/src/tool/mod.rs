@@ -1,5 +1,22 @@
 //! What a tool is: a schema for the model, a call that is resolved to one exact action, and a run that needs that action's permit.
 
+mod args;
+mod change;
+mod content_search;
+mod converse;
+mod deliver_file;
+mod file_edit;
+mod file_read;
+mod file_write;
+mod glob_search;
+mod list_dir;
+pub mod output;
+mod pattern;
+mod shell;
+mod show;
+mod text;
+mod walk;
+
 use std::{fmt::Debug, path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
@@ -82,7 +99,8 @@ pub struct ToolOutcome {
     pub locations: Vec<Location>,
     /// A title to show from now on.
     pub title: Option<String>,
-    /// Whether it failed although it ran (a non-zero exit code is not a failure of the tool).
+    /// Whether it failed although it ran. A command fails by a time-out, a signal and every exit code but zero,
+    /// so that an editor marks a failing test run; the text says which.
     pub failed: bool,
 }
 
@@ -213,4 +231,22 @@ pub trait PreparedCall: Send + Sync {
         context: &ToolContext,
         progress: &dyn Progress,
     ) -> Result<ToolOutcome, ToolFailure>;
+}
+
+/// The tools that every agent has, before its rules exclude some.
+#[must_use]
+pub fn standard_tools() -> Vec<Arc<dyn Tool>> {
+    vec![
+        Arc::new(file_read::FileRead::new()),
+        Arc::new(file_write::FileWrite::new()),
+        Arc::new(file_edit::FileEdit::new()),
+        Arc::new(list_dir::ListDir::new()),
+        Arc::new(glob_search::GlobSearch::new()),
+        Arc::new(content_search::ContentSearch::new()),
+        Arc::new(shell::Shell::new()),
+        Arc::new(converse::TodoWrite::new()),
+        Arc::new(converse::AskUser::new()),
+        Arc::new(converse::EscalateToHuman::new()),
+        Arc::new(deliver_file::DeliverFile::new()),
+    ]
 }

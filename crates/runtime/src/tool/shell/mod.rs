@@ -1,0 +1,153 @@
+//! Runs one command with `/bin/sh`. What was shown is what runs; nothing is inherited but what the settings name.
+
+mod process;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use zeroclaw_policy::{Action, Permit, RootedPath};
+
+use crate::{
+    model::ToolSpec,
+    tool::{
+        CallView, Location, PreparedCall, Progress, Tool, ToolContent, ToolContext, ToolFailure, ToolKind, ToolOutcome,
+        args::{blocking, locate, parse, shown_path, spec, wrong_permit},
+        shell::process::{Ended, Finished, Program, run},
+        show,
+    },
+};
+
+/// Bytes of a command: it is shown as a whole, and the system takes arguments of 128 KiB at most.
+const MAX_COMMAND: usize = 64 * 1024;
+
+/// The tool `shell`.
+#[derive(Debug)]
+pub(super) struct Shell {
+    spec: ToolSpec,
+}
+
+impl Shell {
+    pub(super) fn new() -> Self {
+        let spec = spec(
+            "shell",
+            "Runs a command with /bin/sh and returns its output and exit code. There is no terminal and no input; \
+             background processes end with the command.",
+            json!({
+                "command": { "type": "string" },
+                "timeout_secs": { "type": "integer", "minimum": 1, "description": "Ends the command after this time." },
+                "cwd": { "type": "string", "description": "Where it starts; the working directory by default." }
+            }),
+            &["command"],
+        );
+        Self { spec }
+    }
+}
+
+#[derive(Deserialize)]
+struct Arguments {
+    command: String,
+    timeout_secs: Option<u64>,
+    cwd: Option<String>,
+}
+
+#[async_trait]
+impl Tool for Shell {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn kind(&self) -> ToolKind {
+        ToolKind::Execute
+    }
+
+    fn parallel_safe(&self) -> bool {
+        false
+    }
+
+    async fn prepare(&self, arguments: &Value, context: &ToolContext) -> Result<Box<dyn PreparedCall>, ToolFailure> {
+        let Arguments { command, timeout_secs, cwd } = parse(arguments)?;
+        if command.trim().is_empty() {
+            return Err(ToolFailure::Arguments("`command` is empty".to_owned()));
+        }
+        if command.len() > MAX_COMMAND {
+            return Err(ToolFailure::Arguments(format!(
+                "`command` has {} bytes, more than the limit of {MAX_COMMAND}; write a script file and run that",
+                command.len()
+            )));
+        }
+        if command.contains('\0') {
+            return Err(ToolFailure::Arguments("`command` contains a NUL byte".to_owned()));
+        }
+        let cwd = locate(context, cwd.as_deref().unwrap_or("."))?;
+        let asked = cwd.clone();
+        blocking(context, move |files| Ok(files.open_dir(&asked).map(drop)?)).await?;
+        let cap = context.settings.shell_timeout;
+        let timeout = timeout_secs.map_or(cap, |secs| Duration::from_secs(secs.max(1)).min(cap));
+        let place = shown_path(context.jail.roots(), cwd.absolute());
+        Ok(Box::new(Call { command, cwd, place, timeout }))
+    }
+}
+
+struct Call {
+    command: String,
+    cwd: RootedPath,
+    place: String,
+    timeout: Duration,
+}
+
+#[async_trait]
+impl PreparedCall for Call {
+    fn action(&self) -> Action {
+        Action::Run {
+            argv: vec!["/bin/sh".to_owned(), "-c".to_owned(), self.command.clone()],
+            cwd: self.cwd.clone(),
+            shown: self.command.clone(),
+        }
+    }
+
+    fn view(&self) -> CallView {
+        let title = format!("Run {}", show::inline_code(&show::title(self.command.trim())));
+        let mut content = show::code_block("sh", &self.command);
+        if self.place != "." {
+            content.push_str(&format!("\n\nin {}", show::fenced("", &self.place)));
+        }
+        CallView {
+            title,
+            locations: vec![Location { path: self.cwd.absolute().to_owned(), line: None }],
+            content: vec![ToolContent::Text(content)],
+        }
+    }
+
+    async fn run(
+        self: Box<Self>,
+        permit: Permit,
+        context: &ToolContext,
+        progress: &dyn Progress,
+    ) -> Result<ToolOutcome, ToolFailure> {
+        let Action::Run { argv, cwd, .. } = permit.into_action() else {
+            return Err(wrong_permit());
+        };
+        let directory = blocking(context, move |files| Ok(files.open_dir(&cwd)?)).await?;
+        let program = Program { argv, directory, timeout: self.timeout };
+        let Finished { output, ended, background } = run(program, context, progress).await?;
+        let mut notes = match ended {
+            Ended::Exited(code) => format!("[exit code {code}]"),
+            Ended::Signalled(signal) => format!("[killed by signal {signal}]"),
+            Ended::TimedOut => format!("[timed out after {:?} and was ended]", self.timeout),
+        };
+        if background {
+            notes.push_str("\n[background processes were ended]");
+        }
+        let line_end = if output.is_empty() || output.ends_with('\n') { "" } else { "\n" };
+        let text = format!("{output}{line_end}{notes}");
+        Ok(ToolOutcome {
+            content: vec![ToolContent::Text(show::fenced("console", &text))],
+            model_text: text,
+            locations: Vec::new(),
+            title: None,
+            failed: ended != Ended::Exited(0),
+        })
+    }
+}

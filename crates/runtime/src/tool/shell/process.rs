@@ -1,0 +1,324 @@
+//! The life of one child process: its own session, its output as it comes, and an end that leaves nothing behind.
+//!
+//! The call ends when the program itself ends, not when the last process that holds its output does.
+
+use std::{process::Stdio, time::Duration};
+
+use process_wrap::tokio::{ChildWrapper, CommandWrap, ProcessSession};
+use rustix::process::{Pid, test_kill_process_group};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt},
+    process::Command,
+    time::{Instant, sleep, sleep_until},
+};
+
+use crate::{
+    jail::OpenedDirectory,
+    tool::{
+        Progress, ToolContext, ToolFailure,
+        output::{BoundedText, Utf8Stream},
+    },
+};
+
+/// Time between the request to end and the kill.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Time for the rest of the output, and for background processes to end by themselves, after the program ended.
+const LINGER: Duration = Duration::from_millis(300);
+
+/// Time for the output of killed processes; only one that left the session can keep it open longer.
+const DRAIN: Duration = Duration::from_millis(200);
+
+/// How often it is looked whether the group is empty.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Bytes read at once.
+const CHUNK: usize = 16 * 1024;
+
+/// What keeps programs from waiting for a person, unless the settings say otherwise.
+const DEFAULTS: [(&str, &str); 5] =
+    [("EDITOR", "true"), ("GIT_EDITOR", "true"), ("GIT_PAGER", "cat"), ("PAGER", "cat"), ("TERM", "dumb")];
+
+const SIGTERM: i32 = 15;
+
+/// What to run.
+pub(super) struct Program {
+    pub(super) argv: Vec<String>,
+    pub(super) directory: OpenedDirectory,
+    pub(super) timeout: Duration,
+}
+
+/// How a program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Exited(i32),
+    Signalled(i32),
+    TimedOut,
+}
+
+/// What is left of a program.
+pub(super) struct Finished {
+    pub(super) output: String,
+    pub(super) ended: Ended,
+    /// Whether processes of its group were still there and were killed.
+    pub(super) background: bool,
+}
+
+/// Runs a program to its end.
+pub(super) async fn run(
+    program: Program,
+    context: &ToolContext,
+    progress: &dyn Progress,
+) -> Result<Finished, ToolFailure> {
+    let mut group = spawn(&program, context)?;
+    let deadline = Instant::now() + program.timeout;
+    let mut output = Output::new(&mut group, context.settings.max_output_bytes, progress);
+    let stop = tokio::select! {
+        biased;
+        () = context.cancel.cancelled() => Some(Stop::Cancelled),
+        () = sleep_until(deadline) => Some(Stop::TimedOut),
+        () = output.until_exit(&mut group) => None,
+    };
+    let mut background = false;
+    if stop.is_some() {
+        group.signal(SIGTERM);
+        tokio::select! {
+            () = output.until_exit(&mut group) => {}
+            () = sleep(GRACE) => {}
+        }
+    } else {
+        background = output.linger(&mut group).await;
+    }
+    // Members of the group may ignore the request, also when the program itself did not.
+    group.kill();
+    tokio::select! {
+        () = output.until_end() => {}
+        () = sleep(DRAIN) => {}
+    }
+    let text = output.finish();
+    let status = group.reap().await;
+    let ended = match (stop, status) {
+        (Some(Stop::Cancelled), _) => return Err(ToolFailure::Cancelled),
+        (Some(Stop::TimedOut), _) => Ended::TimedOut,
+        (None, Ok(ended)) => ended,
+        (None, Err(error)) => return Err(ToolFailure::Failed(format!("the command could not be waited for: {error}"))),
+    };
+    Ok(Finished { output: text, ended, background })
+}
+
+#[derive(Clone, Copy)]
+enum Stop {
+    Cancelled,
+    TimedOut,
+}
+
+fn spawn(program: &Program, context: &ToolContext) -> Result<Group, ToolFailure> {
+    let failed = |error: std::io::Error| ToolFailure::Failed(format!("the command could not be started: {error}"));
+    let (name, arguments) =
+        program.argv.split_first().ok_or_else(|| ToolFailure::Failed("there is no program to run".to_owned()))?;
+    let mut command = Command::new(name);
+    command.args(arguments).env_clear().envs(DEFAULTS).envs(context.settings.shell_env.iter().cloned());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.current_dir(entry(&program.directory)?);
+    let child = CommandWrap::from(command).wrap(ProcessSession).spawn().map_err(failed)?;
+    let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    Ok(Group { child, id, alive: true })
+}
+
+/// The path by which the child enters its directory.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn entry(directory: &OpenedDirectory) -> Result<std::path::PathBuf, ToolFailure> {
+    use std::os::fd::AsRawFd;
+    // The child still has the descriptor when it changes directory, so no name is looked up and none can be swapped.
+    let by_handle = std::path::PathBuf::from(format!("/proc/self/fd/{}", directory.dir.as_raw_fd()));
+    if by_handle.exists() { Ok(by_handle) } else { by_name(directory) }
+}
+
+/// The path by which the child enters its directory.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn entry(directory: &OpenedDirectory) -> Result<std::path::PathBuf, ToolFailure> {
+    by_name(directory)
+}
+
+/// The directory's name, when it still names the opened directory.
+fn by_name(directory: &OpenedDirectory) -> Result<std::path::PathBuf, ToolFailure> {
+    use std::os::unix::fs::MetadataExt;
+
+    use cap_std::fs::MetadataExt as _;
+    let moved = || ToolFailure::Failed("the working directory was moved while the command was started".to_owned());
+    let opened = directory.dir.dir_metadata().map_err(|_| moved())?;
+    let named = std::fs::symlink_metadata(&directory.real).map_err(|_| moved())?;
+    if (opened.dev(), opened.ino()) == (MetadataExt::dev(&named), MetadataExt::ino(&named)) {
+        Ok(directory.real.clone())
+    } else {
+        Err(moved())
+    }
+}
+
+/// A child with everything it started in its session. Dropped, it is killed.
+struct Group {
+    child: Box<dyn ChildWrapper>,
+    id: Option<Pid>,
+    alive: bool,
+}
+
+impl Group {
+    fn signal(&self, signal: i32) {
+        // It fails when nobody is left, which is what is wanted.
+        let _ = self.child.signal(signal);
+    }
+
+    fn kill(&mut self) {
+        let _ = self.child.start_kill();
+    }
+
+    /// Whether a process of the group is left.
+    fn has_members(&mut self) -> bool {
+        // Where orphans are handed to this process they stay in the group until they are reaped here.
+        let _ = self.child.try_wait();
+        self.id.is_some_and(|id| test_kill_process_group(id).is_ok())
+    }
+
+    /// Waits for the program itself, not for what it left behind.
+    async fn exit(&mut self) {
+        // An error is seen again by `reap`, which reports it.
+        let _ = self.child.inner_mut().wait().await;
+    }
+
+    async fn reap(&mut self) -> std::io::Result<Ended> {
+        use std::os::unix::process::ExitStatusExt;
+        let status = self.child.inner_mut().wait().await?;
+        // Everything in the group was killed, so this takes what was handed to this process and does not wait long.
+        let _ = self.child.try_wait();
+        self.alive = false;
+        Ok(match (status.code(), status.signal()) {
+            (Some(code), _) => Ended::Exited(code),
+            (None, signal) => Ended::Signalled(signal.unwrap_or_default()),
+        })
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if self.alive {
+            self.kill();
+        }
+    }
+}
+
+/// One of the two streams.
+struct Stream {
+    reader: Option<Box<dyn AsyncRead + Send + Unpin>>,
+    buffer: Box<[u8]>,
+    text: Utf8Stream,
+}
+
+impl Stream {
+    fn new(reader: Option<impl AsyncRead + Send + Unpin + 'static>) -> Self {
+        let reader = reader.map(|reader| Box::new(reader) as Box<dyn AsyncRead + Send + Unpin>);
+        Self { reader, buffer: vec![0; CHUNK].into_boxed_slice(), text: Utf8Stream::default() }
+    }
+
+    /// The next text; never resolves once the stream has ended.
+    async fn next(&mut self) -> String {
+        let Some(reader) = &mut self.reader else { return std::future::pending().await };
+        match reader.read(&mut self.buffer).await {
+            Ok(count) if count > 0 => self.text.push(self.buffer.get(..count).unwrap_or(&[])),
+            // A pipe that cannot be read has nothing more to say.
+            Ok(_) | Err(_) => {
+                self.reader = None;
+                std::mem::take(&mut self.text).finish().to_owned()
+            }
+        }
+    }
+}
+
+/// What a program writes, both streams in the order they came.
+struct Output<'a> {
+    out: Stream,
+    err: Stream,
+    text: BoundedText,
+    streamed: usize,
+    limit: usize,
+    progress: &'a dyn Progress,
+}
+
+impl<'a> Output<'a> {
+    fn new(group: &mut Group, limit: usize, progress: &'a dyn Progress) -> Self {
+        let out = Stream::new(group.child.stdout().take());
+        let err = Stream::new(group.child.stderr().take());
+        Self { out, err, text: BoundedText::new(limit), streamed: 0, limit, progress }
+    }
+
+    fn ended(&self) -> bool {
+        self.out.reader.is_none() && self.err.reader.is_none()
+    }
+
+    /// Takes the next text of either stream; never resolves once both have ended.
+    async fn step(&mut self) {
+        let text = tokio::select! {
+            text = self.out.next() => text,
+            text = self.err.next() => text,
+        };
+        self.take(&text);
+    }
+
+    fn take(&mut self, text: &str) {
+        self.text.push(text);
+        // The live view stops where the result's limit is; the result then shows head and tail.
+        let room = self.limit.saturating_sub(self.streamed);
+        let shown = text.get(..text.floor_char_boundary(room)).unwrap_or_default();
+        if !shown.is_empty() {
+            self.streamed += shown.len();
+            self.progress.output(shown);
+        }
+        if shown.len() < text.len() {
+            self.streamed = self.limit;
+        }
+    }
+
+    /// Collects output until the program itself has ended.
+    async fn until_exit(&mut self, group: &mut Group) {
+        let mut exit = std::pin::pin!(group.exit());
+        loop {
+            // Fair: a background process that writes without end must not hide the program's own end.
+            tokio::select! {
+                () = self.step(), if !self.ended() => {}
+                () = &mut exit => return,
+            }
+        }
+    }
+
+    /// Collects output until both streams have ended.
+    async fn until_end(&mut self) {
+        while !self.ended() {
+            self.step().await;
+        }
+    }
+
+    /// Gives what the program left behind a moment to end; tells whether something is still there.
+    async fn linger(&mut self, group: &mut Group) -> bool {
+        let deadline = Instant::now() + LINGER;
+        loop {
+            if self.ended() && !group.has_members() {
+                return false;
+            }
+            tokio::select! {
+                () = self.step(), if !self.ended() => {}
+                () = sleep(POLL) => {}
+                () = sleep_until(deadline) => return group.has_members(),
+            }
+            if Instant::now() >= deadline {
+                return group.has_members();
+            }
+        }
+    }
+
+    fn finish(mut self) -> String {
+        for stream in [&mut self.out, &mut self.err] {
+            let rest = std::mem::take(&mut stream.text).finish();
+            self.text.push(rest);
+        }
+        self.text.finish()
+    }
+}
