@@ -1,1 +1,188 @@
-//! Helpers.
+//! What every end-to-end test starts from: the built binaries, an empty home, a project directory and a configuration.
+//! It refuses to build anything: `cargo test --workspace` has built the binaries before a test runs.
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test harness aborts loudly")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::Command;
+use zeroclaw_testkit::process::{AgentProcess, hermetic};
+
+/// The built binary with this name, beside the running test.
+#[must_use]
+pub fn binary(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("the test's own path");
+    let target = test.parent().and_then(Path::parent).expect("target/<profile>/deps");
+    let path = target.join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
+    assert!(path.exists(), "{} is not built: run `cargo test --workspace`, or `cargo build` first", path.display());
+    path
+}
+
+/// An empty machine for one test: a home, a configuration directory in it, and a project.
+#[derive(Debug)]
+pub struct Lab {
+    root: TempDir,
+}
+
+impl Default for Lab {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Lab {
+    /// An empty home without any configuration, and an empty project.
+    #[must_use]
+    pub fn new() -> Self {
+        let root = TempDir::new().expect("a temporary directory");
+        fs::create_dir(root.path().join("home")).unwrap();
+        fs::create_dir(root.path().join("project")).unwrap();
+        Self { root }
+    }
+
+    /// The same with this `config.toml`.
+    #[must_use]
+    pub fn with_config(toml: &str) -> Self {
+        let lab = Self::new();
+        lab.write_config(toml);
+        lab
+    }
+
+    /// One agent `main` whose model replays these script lines (see `docs/scripted-model.md`), at this level.
+    #[must_use]
+    pub fn scripted(level: &str, lines: &[Value]) -> Self {
+        let lab = Self::new();
+        let script = lab.root.path().join("script.jsonl");
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        fs::write(&script, text).unwrap();
+        lab.write_config(&format!(
+            "[providers.models.scripted.test]\nscript = \"{}\"\n[agents.main]\nmodel_provider = \"scripted.test\"\n\
+             [risk_profiles.default]\nlevel = \"{level}\"\n",
+            script.display()
+        ));
+        lab
+    }
+
+    /// One agent `main` on an OpenAI-compatible server at `uri`, at this level.
+    #[must_use]
+    pub fn custom(level: &str, uri: &str) -> Self {
+        Self::with_config(&format!(
+            "[providers.models.custom.test]\nmodel = \"test-model\"\nuri = \"{uri}\"\napi_key = \"sk-test\"\n\
+             [agents.main]\nmodel_provider = \"custom.test\"\n[risk_profiles.default]\nlevel = \"{level}\"\n"
+        ))
+    }
+
+    /// Replaces `config.toml`.
+    pub fn write_config(&self, toml: &str) {
+        fs::create_dir_all(self.config_dir()).unwrap();
+        fs::write(self.config_dir().join("config.toml"), toml).unwrap();
+    }
+
+    /// The home directory.
+    #[must_use]
+    pub fn home(&self) -> PathBuf {
+        self.root.path().canonicalize().unwrap().join("home")
+    }
+
+    /// The configuration directory; it exists only when something made it.
+    #[must_use]
+    pub fn config_dir(&self) -> PathBuf {
+        self.home().join(".zeroclaw")
+    }
+
+    /// The session database; it exists only when something made it.
+    #[must_use]
+    pub fn database(&self) -> PathBuf {
+        self.config_dir().join("data/sessions/acp-sessions.db")
+    }
+
+    /// The project directory, canonical.
+    #[must_use]
+    pub fn project(&self) -> PathBuf {
+        self.root.path().canonicalize().unwrap().join("project")
+    }
+
+    /// Writes a file of the project.
+    pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.project().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// A command of a built binary with this lab's home and a cleared environment.
+    #[must_use]
+    pub fn command(&self, name: &str) -> Command {
+        let mut command: Command = hermetic(&binary(name), &self.home()).into();
+        command.current_dir(self.root.path());
+        command
+    }
+
+    /// Starts `zeroclaw-acp`.
+    #[must_use]
+    pub fn start(&self) -> AgentProcess {
+        AgentProcess::spawn(self.command("zeroclaw-acp"))
+    }
+
+    /// Starts `zeroclaw-acp` and initializes it.
+    pub async fn agent(&self) -> AgentProcess {
+        let mut agent = self.start();
+        initialize(&mut agent).await;
+        agent
+    }
+
+    /// Starts `zeroclaw-acp`, initializes it and opens a session in the project.
+    pub async fn session(&self) -> (AgentProcess, String) {
+        let mut agent = self.agent().await;
+        let id = new_session(&mut agent, &self.project()).await;
+        (agent, id)
+    }
+}
+
+/// Initializes an agent as a plain client and returns the result.
+pub async fn initialize(agent: &mut AgentProcess) -> Value {
+    let params =
+        json!({"protocolVersion": 1, "clientCapabilities": {"fs": {"readTextFile": false, "writeTextFile": false}}});
+    agent.call("initialize", params).await.expect("initialize")
+}
+
+/// Opens a session and returns its id.
+pub async fn new_session(agent: &mut AgentProcess, cwd: &Path) -> String {
+    let result = agent.call("session/new", json!({"cwd": cwd, "mcpServers": []})).await.expect("session/new");
+    result["sessionId"].as_str().expect("a session id").to_owned()
+}
+
+/// The parameters of a text prompt.
+#[must_use]
+pub fn text_prompt(session: &str, text: &str) -> Value {
+    json!({"sessionId": session, "prompt": [{"type": "text", "text": text}]})
+}
+
+/// Sends a text prompt and returns its result.
+pub async fn prompt(agent: &mut AgentProcess, session: &str, text: &str) -> Value {
+    agent
+        .call("session/prompt", text_prompt(session, text))
+        .await
+        .unwrap_or_else(|error| panic!("session/prompt: {error}"))
+}
+
+/// The `update` objects of one kind among these messages.
+#[must_use]
+pub fn updates_of(messages: &[Value], kind: &str) -> Vec<Value> {
+    messages
+        .iter()
+        .map(|message| &message["params"]["update"])
+        .filter(|update| update["sessionUpdate"] == kind)
+        .cloned()
+        .collect()
+}
+
+/// The text of all agent message chunks among these messages.
+#[must_use]
+pub fn answer_text(messages: &[Value]) -> String {
+    updates_of(messages, "agent_message_chunk").iter().filter_map(|update| update["content"]["text"].as_str()).collect()
+}

@@ -170,9 +170,7 @@ fn store_blob(jail: &Arc<Jail>, rules: &Ruleset, bytes: &[u8], uri: &str) -> Res
     match files.write_atomic(&path, bytes, Replaces::Nothing, Links::Refuse) {
         Ok(()) => Ok(path),
         // Something has the name already. It is the same attachment when it has the same bytes.
-        Err(JailError::Changed { .. })
-            if files.read_bounded(&path, MAX_BLOB as u64).is_ok_and(|old| old == bytes) =>
-        {
+        Err(JailError::Changed { .. }) if files.read_bounded(&path, MAX_BLOB as u64).is_ok_and(|old| old == bytes) => {
             Ok(path)
         }
         Err(error) => Err(CallError::params(format!("the attachment cannot be stored: {error}"))),

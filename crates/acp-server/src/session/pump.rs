@@ -9,7 +9,7 @@ use serde::Serialize;
 use tokio::sync::{Notify, oneshot};
 use zeroclaw_acp_protocol::{RequestId, UpdateFrame};
 use zeroclaw_runtime::turn::Flow;
-use zeroclaw_session_store::{EventKind, EventRecord, MessageRecord, SessionStore, TurnEnd, TurnStart};
+use zeroclaw_session_store::{EventKind, EventRecord, MessageRecord, SessionStore, StoreError, TurnEnd, TurnStart};
 
 use super::ops::Ledger;
 use crate::client::{Client, lock};
@@ -24,6 +24,15 @@ const PAGE: u32 = 512;
 /// Told to a client that asked for numbers: its prompt's number in the log.
 const ACCEPTED: &str = "_zeroclaw/session/accepted";
 
+/// The client and request that a prompt's events come from: it knows its own words.
+type Origin = (Arc<Client>, RequestId);
+
+/// An event on its way to the clients.
+type Sent = (EventRecord, Option<Origin>);
+
+/// Where the end of a replay is told.
+type Replayed = oneshot::Sender<Result<(), StoreError>>;
+
 /// What the queue holds besides the bytes of the events.
 #[derive(Debug)]
 enum Item {
@@ -32,7 +41,7 @@ enum Item {
         len: usize,
         kind: EventKind,
         turn: Option<u64>,
-        from: Option<(Arc<Client>, RequestId)>,
+        from: Option<Origin>,
     },
     Message(MessageRecord),
     Begin(TurnStart),
@@ -41,7 +50,7 @@ enum Item {
     /// A line for one client.
     Line(Arc<Client>, Vec<u8>),
     /// The whole log for one client, then the signal.
-    Replay(Arc<Client>, oneshot::Sender<Result<(), zeroclaw_session_store::StoreError>>),
+    Replay(Arc<Client>, Replayed),
     /// Everything before is stored and handed over.
     Barrier(oneshot::Sender<()>),
 }
@@ -114,7 +123,7 @@ impl Pump {
         &self,
         kind: EventKind,
         turn: Option<u64>,
-        from: Option<(Arc<Client>, RequestId)>,
+        from: Option<Origin>,
         encode: impl FnOnce(&mut Vec<u8>),
     ) -> Flow {
         let mut queue = lock(&self.queue);
@@ -159,10 +168,10 @@ impl Pump {
     }
 
     /// Sends the whole log to one client.
-    pub(crate) async fn replay(&self, client: &Arc<Client>) -> Result<(), zeroclaw_session_store::StoreError> {
+    pub(crate) async fn replay(&self, client: &Arc<Client>) -> Result<(), StoreError> {
         let (done, replayed) = oneshot::channel();
         self.push(Item::Replay(Arc::clone(client), done));
-        replayed.await.unwrap_or(Err(zeroclaw_session_store::StoreError::Closed))
+        replayed.await.unwrap_or(Err(StoreError::Closed))
     }
 
     /// Resolves when everything queued before is stored and handed to the clients.
@@ -205,10 +214,10 @@ struct Worker {
 
 /// A batch as it was queued, with the events cut out of the arena.
 enum Step {
-    Event(EventRecord, Option<(Arc<Client>, RequestId)>),
+    Event(EventRecord, Option<Origin>),
     End(oneshot::Sender<bool>),
     Line(Arc<Client>, Vec<u8>),
-    Replay(Arc<Client>, oneshot::Sender<Result<(), zeroclaw_session_store::StoreError>>),
+    Replay(Arc<Client>, Replayed),
     Barrier(oneshot::Sender<()>),
 }
 
@@ -272,7 +281,7 @@ impl Worker {
     }
 
     async fn deliver(&mut self, steps: Vec<Step>, saved: bool) {
-        let mut events: Vec<(EventRecord, Option<(Arc<Client>, RequestId)>)> = Vec::new();
+        let mut events: Vec<Sent> = Vec::new();
         for step in steps {
             let step = match step {
                 Step::Event(event, from) => {
@@ -299,7 +308,7 @@ impl Worker {
     }
 
     /// Hands a run of events to every client.
-    async fn send(&self, events: &[(EventRecord, Option<(Arc<Client>, RequestId)>)]) {
+    async fn send(&self, events: &[Sent]) {
         if events.is_empty() {
             return;
         }
@@ -340,7 +349,7 @@ impl Worker {
     }
 
     /// Writes the stored bytes back, page by page, up to what was numbered so far.
-    async fn replay(&self, client: &Arc<Client>) -> Result<(), zeroclaw_session_store::StoreError> {
+    async fn replay(&self, client: &Arc<Client>) -> Result<(), StoreError> {
         let Some(store) = self.ledger.store() else { return Ok(()) };
         let numbered = client.capabilities().seq;
         let mut after = 0;

@@ -146,7 +146,6 @@ impl TurnScene {
             history,
             prompt,
             jail: Arc::clone(&self.workspace.jail),
-            roots: Arc::new(self.workspace.jail.roots().clone()),
             rules: Arc::clone(&self.entry.rules),
             settings: Arc::clone(&self.entry.settings),
             sink: &sink,

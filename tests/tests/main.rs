@@ -1,0 +1,17 @@
+//! One test binary; each topic is a module, and a file that is not listed here fails the build of none: see `every_file_is_listed`.
+
+mod smoke;
+
+#[test]
+fn every_file_is_listed() {
+    let listing = include_str!("main.rs");
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let module = name.trim_end_matches(".rs");
+        assert!(
+            module == "main" || listing.contains(&format!("mod {module};")),
+            "`mod {module};` is missing in main.rs"
+        );
+    }
+}
