@@ -155,7 +155,7 @@ async fn open(scene: &Scene<'_>, index: usize, call: &Call, tool: Option<&Arc<dy
         Err(failure) => return Opened::Closed(reject(scene, call, tool.kind(), &failure.to_string()).await),
     };
     announce(scene, call, tool.kind(), &view).await;
-    let permit = match judge(&scene.rules, &scene.roots, &call.asked, action) {
+    let permit = match judge(&scene.rules, scene.jail.roots(), &call.asked, action) {
         Judgement::Granted(permit) => permit,
         Judgement::Refused(refusal) => {
             let reason = format!("refused: {}", refusal.text());

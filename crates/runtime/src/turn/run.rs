@@ -7,7 +7,7 @@ use std::{
 };
 
 use tokio_util::sync::CancellationToken;
-use zeroclaw_policy::{Roots, Ruleset};
+use zeroclaw_policy::Ruleset;
 
 use crate::{
     jail::Jail,
@@ -35,10 +35,8 @@ pub struct TurnInput<'a> {
     pub history: &'a mut Vec<Arc<Message>>,
     /// What the user said.
     pub prompt: String,
-    /// The opened roots.
+    /// The opened roots; what is judged is judged against exactly these.
     pub jail: Arc<Jail>,
-    /// The same roots as `jail` was opened with, in the same order.
-    pub roots: Arc<Roots>,
     /// The rules.
     pub rules: Arc<Ruleset>,
     /// Settings of the tools.
@@ -77,7 +75,6 @@ pub async fn run_turn(agent: &Agent, input: TurnInput<'_>) -> Result<TurnOutcome
     let scene = Scene {
         agent,
         jail: input.jail,
-        roots: input.roots,
         rules: input.rules,
         settings: input.settings,
         sink: input.sink,

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use tokio_util::sync::CancellationToken;
-use zeroclaw_policy::{Roots, Ruleset};
+use zeroclaw_policy::Ruleset;
 
 use crate::{
     jail::Jail,
@@ -16,7 +16,6 @@ use crate::{
 pub(super) struct Scene<'a> {
     pub(super) agent: &'a Agent,
     pub(super) jail: Arc<Jail>,
-    pub(super) roots: Arc<Roots>,
     pub(super) rules: Arc<Ruleset>,
     pub(super) settings: Arc<ToolSettings>,
     pub(super) sink: &'a dyn TurnSink,
