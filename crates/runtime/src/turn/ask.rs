@@ -102,6 +102,8 @@ async fn once(
     let mut stream = AssertUnwindSafe(stream).catch_unwind();
     let mut argument_bytes = 0;
     loop {
+        // A source that is always ready must not keep the thread from whoever brings the cancel.
+        tokio::task::consume_budget().await;
         let next = tokio::select! {
             biased;
             () = &mut cancelled => return End::Cancelled,

@@ -1,5 +1,7 @@
 //! How a turn fails.
 
+use std::fmt;
+
 use thiserror::Error;
 
 use crate::model::{ModelError, Usage};
@@ -16,7 +18,7 @@ pub enum TurnFailure {
 }
 
 /// A turn that failed. What it said and did until then is in the history and was recorded.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[derive(Clone, Error, PartialEq, Eq)]
 #[error("{error}")]
 pub struct TurnError {
     /// What happened.
@@ -26,4 +28,15 @@ pub struct TurnError {
     pub text_so_far: String,
     /// Tokens of the calls that were counted until then.
     pub usage: Option<Usage>,
+}
+
+impl fmt::Debug for TurnError {
+    // What the model said is a body: it stays out of every log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TurnError")
+            .field("error", &self.error)
+            .field("text_bytes", &self.text_so_far.len())
+            .field("usage", &self.usage)
+            .finish()
+    }
 }

@@ -13,8 +13,8 @@ use crate::{
 
 /// The longest tool name that vendors take.
 const MAX_NAME: usize = 64;
-/// The longest id that vendors take; a longer one is replaced.
-const MAX_ID: usize = 64;
+/// The longest id that is sent back as it came; a longer one is replaced.
+const MAX_ID: usize = 128;
 
 /// One tool call of an answer, ready to be looked at.
 #[derive(Debug)]
@@ -48,9 +48,7 @@ impl KnownIds {
 
     /// Keeps a usable new id and replaces any other.
     fn admit(&mut self, id: String, own: &str) -> String {
-        let usable = !id.is_empty()
-            && id.len() <= MAX_ID
-            && id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
+        let usable = !id.is_empty() && id.len() <= MAX_ID && id.bytes().all(|b| b.is_ascii_graphic());
         let mut chosen = if usable && !self.0.contains(&id) { id } else { own.to_owned() };
         while !self.0.insert(chosen.clone()) {
             chosen.push('x');

@@ -213,3 +213,18 @@ async fn calls_queued_behind_the_limit_do_not_begin_after_a_cancel() {
     assert!(!bench.log.lines().contains(&"call-1-9 begins".to_owned()));
     assert_eq!(bench.results(), ["cancelled"; 12].map(|text| (text.to_owned(), true)).to_vec());
 }
+
+#[tokio::test]
+async fn a_model_that_never_gives_way_can_be_cancelled() {
+    const PIECES: usize = 100_000;
+    let mut bench = Bench::new(vec![Reply::Rush((0..PIECES).map(|_| text("x")).collect())], &[]);
+    let outcome = bench
+        .run_beside(|at| async move {
+            at.sink.wait(|seen| matches!(seen, Seen::Text { .. })).await;
+            at.cancel.cancel();
+        })
+        .await
+        .expect("not an error");
+    assert_eq!(outcome.stop, StopReason::Cancelled);
+    assert!(!outcome.text.is_empty() && outcome.text.len() < PIECES);
+}

@@ -76,6 +76,16 @@ async fn prm_09_no_decision_denies_the_call_and_not_the_turn() {
 }
 
 #[tokio::test]
+async fn a_question_that_breaks_down_denies_the_call_and_not_the_turn() {
+    let mut bench = writes(1);
+    // The double panics when it has no answer.
+    bench.person = Person::answering(Vec::new());
+    let outcome = bench.run().await.expect("a turn");
+    assert_eq!(outcome.stop, StopReason::EndTurn);
+    assert_eq!(bench.results(), [("no decision: the question could not be asked (internal error)".to_owned(), true)]);
+}
+
+#[tokio::test]
 async fn a_tool_that_always_asks_asks_in_spite_of_always() {
     let mut bench = writes(2);
     bench.rules.level = Level::Full;

@@ -46,6 +46,8 @@ pub(crate) enum Reply {
     Events(Vec<Event>),
     /// Sends what the test sends.
     Channel(mpsc::UnboundedReceiver<Event>),
+    /// Sends all of it without ever giving way.
+    Rush(Vec<Event>),
     /// Never starts to answer.
     Silence,
     /// Refuses the request.
@@ -103,6 +105,7 @@ impl ModelProvider for Model {
             Reply::Channel(receiver) => {
                 Ok(stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) }).boxed())
             }
+            Reply::Rush(events) => Ok(stream::iter(events).boxed()),
             Reply::Silence => std::future::pending().await,
             Reply::Error(error) => Err(error),
             Reply::Panic => panic!("scripted"),
