@@ -17,6 +17,7 @@ use crate::{
     tool::{
         Progress, ToolContext, ToolFailure,
         output::{BoundedText, Utf8Stream},
+        shell::members,
     },
 };
 
@@ -172,11 +173,17 @@ impl Group {
         let _ = self.child.start_kill();
     }
 
-    /// Whether a process of the group is left.
-    fn has_members(&mut self) -> bool {
+    /// Whether a process of the group is left alive.
+    async fn has_members(&mut self) -> bool {
         // Where orphans are handed to this process they stay in the group until they are reaped here.
         let _ = self.child.try_wait();
-        self.id.is_some_and(|id| test_kill_process_group(id).is_ok())
+        let Some(id) = self.id else { return false };
+        if test_kill_process_group(id).is_err() {
+            return false;
+        }
+        // The dead count for the system until they are reaped, and in containers nobody may do that.
+        let id = id.as_raw_nonzero().get();
+        tokio::task::spawn_blocking(move || members::any_alive(id)).await.unwrap_or(true)
     }
 
     /// Waits for the program itself, not for what it left behind.
@@ -300,16 +307,16 @@ impl<'a> Output<'a> {
     async fn linger(&mut self, group: &mut Group) -> bool {
         let deadline = Instant::now() + LINGER;
         loop {
-            if self.ended() && !group.has_members() {
+            if self.ended() && !group.has_members().await {
                 return false;
+            }
+            if Instant::now() >= deadline {
+                return group.has_members().await;
             }
             tokio::select! {
                 () = self.step(), if !self.ended() => {}
-                () = sleep(POLL) => {}
-                () = sleep_until(deadline) => return group.has_members(),
-            }
-            if Instant::now() >= deadline {
-                return group.has_members();
+                () = sleep(POLL), if self.ended() => {}
+                () = sleep_until(deadline) => {}
             }
         }
     }

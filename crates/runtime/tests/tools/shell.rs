@@ -1,0 +1,249 @@
+//! Commands: what is shown, what runs, what comes back, and that nothing is left behind.
+
+use std::{fs, time::Duration};
+
+use serde_json::json;
+use zeroclaw_policy::Action;
+use zeroclaw_runtime::tool::ToolFailure;
+
+use crate::support::{Bench, shown_text};
+
+async fn shell(bench: &Bench, command: &str) -> (String, bool) {
+    let outcome = bench.call("shell", json!({ "command": command })).await.expect("the command runs");
+    (outcome.model_text, outcome.failed)
+}
+
+/// Whether a process is gone or only waits to be reaped by somebody.
+fn is_dead(pid: &str) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{}/stat", pid.trim())) else { return true };
+    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
+}
+
+/// A killed process needs a moment until the system has taken it down.
+async fn dies(pid: &str) {
+    for _ in 0..2000 {
+        if is_dead(pid) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("process {pid} is still there");
+}
+
+/// Output on stderr was lost on success, stdout on failure, and the exit code never shown.
+#[tokio::test]
+async fn both_streams_and_the_exit_code_come_back() {
+    let bench = Bench::new();
+    let cases = [
+        ("echo hi", "hi\n[exit code 0]", false),
+        ("true", "[exit code 0]", false),
+        ("printf x", "x\n[exit code 0]", false),
+        ("echo out; exit 3", "out\n[exit code 3]", true),
+        ("echo err >&2; exit 1", "err\n[exit code 1]", true),
+        ("kill -9 $$", "[killed by signal 9]", true),
+        ("printf 'gr\\303\\274n \\377'", "grün \u{fffd}\n[exit code 0]", false),
+        ("cat", "[exit code 0]", false),
+    ];
+    for (command, expected, failed) in cases {
+        assert_eq!(shell(&bench, command).await, (expected.to_owned(), failed), "{command}");
+    }
+    let (text, _) = shell(&bench, "echo one; sleep 0.05; echo two >&2; sleep 0.05; echo three").await;
+    assert_eq!(text, "one\ntwo\nthree\n[exit code 0]");
+    assert!(bench.reports.output.lock().expect("lock").ends_with("one\ntwo\nthree\n"));
+    assert!(shell(&bench, "nonexistent-command-xyz").await.0.ends_with("[exit code 127]"));
+}
+
+#[tokio::test]
+async fn a_command_starts_in_its_directory() {
+    let bench = Bench::new();
+    fs::create_dir(bench.inside.join("sub dir")).expect("dir");
+    assert_eq!(shell(&bench, "pwd").await.0, format!("{}\n[exit code 0]", bench.inside.display()));
+    let outcome = bench.call("shell", json!({ "command": "pwd", "cwd": "sub dir" })).await.expect("runs");
+    assert_eq!(outcome.model_text, format!("{}\n[exit code 0]", bench.inside.join("sub dir").display()));
+    for (cwd, expected) in [("missing", "does not exist"), ("../out", "outside"), ("/", "outside")] {
+        let failure = bench.failure("shell", json!({ "command": "pwd", "cwd": cwd })).await;
+        assert!(failure.contains(expected), "{cwd}: {failure}");
+    }
+}
+
+/// A directory that is renamed away and replaced by a link between question and start.
+#[tokio::test]
+async fn a_directory_that_became_a_link_is_not_entered() {
+    let bench = Bench::new();
+    fs::create_dir(bench.inside.join("work")).expect("dir");
+    let call = bench.prepare("shell", json!({ "command": "echo x > owned", "cwd": "work" })).await.expect("prepared");
+    fs::remove_dir(bench.inside.join("work")).expect("remove");
+    std::os::unix::fs::symlink(&bench.outside, bench.inside.join("work")).expect("link");
+    let failure = bench.finish("shell", call).await.expect_err("refused").to_string();
+    assert!(failure.contains("outside"), "{failure}");
+    bench.secret_is_safe();
+}
+
+/// Secrets of the server were readable by every command.
+#[tokio::test]
+async fn nothing_is_inherited_but_the_settings() {
+    let mut bench = Bench::new();
+    bench.settings(|settings| {
+        settings.shell_env.push(("GREETING".to_owned(), "hello".to_owned()));
+        settings.shell_env.push(("PAGER".to_owned(), "less".to_owned()));
+    });
+    let (text, _) = shell(&bench, "env | cut -d= -f1 | grep -vE '^(_|PWD|OLDPWD|SHLVL)$' | sort | tr '\\n' ' '").await;
+    assert_eq!(text, "EDITOR GIT_EDITOR GIT_PAGER GREETING PAGER PATH TERM \n[exit code 0]");
+    assert_eq!(shell(&bench, "echo $GREETING $PAGER").await.0, "hello less\n[exit code 0]");
+}
+
+#[tokio::test]
+async fn a_megabyte_on_both_streams_does_not_block() {
+    let bench = Bench::new();
+    let command = "head -c 1000000 /dev/zero | tr '\\0' a >&2; head -c 1000000 /dev/zero | tr '\\0' b; echo end";
+    let (text, failed) = shell(&bench, command).await;
+    assert!(
+        !failed && text.starts_with("aaa") && text.ends_with("bbb\nend\n[exit code 0]".trim_start_matches("bbb\n")),
+        "{failed}"
+    );
+    assert!(text.contains("(2000004 bytes in all)"));
+}
+
+#[tokio::test]
+async fn fifty_megabytes_are_bounded_everywhere() {
+    let bench = Bench::new();
+    let command = "echo first; head -c 50000000 /dev/zero | tr '\\0' 'x'; echo; echo last";
+    let outcome = bench.call("shell", json!({ "command": command })).await.expect("runs");
+    let limit = bench.context.settings.max_output_bytes;
+    assert!(outcome.model_text.len() <= limit + 100, "{}", outcome.model_text.len());
+    assert!(outcome.model_text.starts_with("first\nxxx") && outcome.model_text.ends_with("x\nlast\n[exit code 0]"));
+    assert!(outcome.model_text.contains("(50000012 bytes in all)"));
+    assert!(shown_text(&outcome.content).len() <= limit + 200);
+    let live = bench.reports.output.lock().expect("lock");
+    assert!(live.len() <= limit && live.starts_with("first\nxxx"), "{}", live.len());
+}
+
+/// A background process held the pipe and pinned a session for more than an hour.
+#[tokio::test]
+async fn background_processes_neither_hold_nor_survive_the_call() {
+    let bench = Bench::new();
+    for command in ["sleep 300 & echo $!", "sleep 300 >/dev/null 2>&1 & echo $!", "yes & echo $! >pid; exit 0"] {
+        let started = std::time::Instant::now();
+        let (text, failed) = shell(&bench, command).await;
+        assert!(!failed && text.ends_with("[exit code 0]\n[background processes were ended]"), "{command}");
+        let pid = match text.lines().next().expect("a line") {
+            "y" => fs::read_to_string(bench.inside.join("pid")).expect("pid"),
+            pid => pid.to_owned(),
+        };
+        dies(&pid).await;
+        assert!(started.elapsed() < Duration::from_secs(200), "not the 300 s of the child");
+    }
+}
+
+#[tokio::test]
+async fn what_a_short_child_writes_after_the_shell_is_kept() {
+    let bench = Bench::new();
+    assert_eq!(shell(&bench, "(sleep 0.05; echo late) & echo early").await.0, "early\nlate\n[exit code 0]");
+}
+
+/// A child that ignores the polite signal deadlocked the session.
+#[tokio::test]
+async fn a_time_out_ends_the_whole_group_and_keeps_the_output() {
+    let mut bench = Bench::new();
+    bench.settings(|settings| settings.shell_timeout = Duration::from_millis(300));
+    let command = "trap '' TERM; echo $$; sh -c \"trap '' TERM; echo \\$\\$; while :; do sleep 1; done\"";
+    let outcome = bench.call("shell", json!({ "command": command, "timeout_secs": 1000 })).await.expect("runs");
+    assert!(outcome.failed);
+    let (pids, note) = outcome.model_text.rsplit_once('\n').expect("lines");
+    assert_eq!(note, "[timed out after 300ms and was ended]");
+    assert_eq!(pids.lines().count(), 2, "{pids}");
+    for pid in pids.lines() {
+        dies(pid).await;
+    }
+}
+
+#[tokio::test]
+async fn a_cancel_ends_the_whole_group() {
+    let bench = Bench::new();
+    for command in [
+        "echo $$ started; sleep 300",
+        "trap '' TERM; echo $$ started; while :; do sleep 1; done",
+        "sh -c \"trap '' TERM; echo \\$\\$ started; while :; do sleep 1; done\" & wait",
+    ] {
+        bench.reports.output.lock().expect("lock").clear();
+        let mut context = bench.context.clone();
+        context.cancel = tokio_util::sync::CancellationToken::new();
+        let cancel = context.cancel.clone();
+        let call = bench.prepare("shell", json!({ "command": command })).await.expect("prepared");
+        let permit = match zeroclaw_policy::judge(&context.rules, context.jail.roots(), "shell", call.action()) {
+            zeroclaw_policy::Judgement::Granted(permit) => permit,
+            other => panic!("{other:?}"),
+        };
+        let (result, ()) = tokio::join!(call.run(permit, &context, &bench.reports), async {
+            bench.reports.wait_for("started").await;
+            cancel.cancel();
+        });
+        assert_eq!(result, Err(ToolFailure::Cancelled));
+        let output = bench.reports.output.lock().expect("lock").clone();
+        dies(output.split(' ').next().expect("pid")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_leaves_no_process() {
+    let bench = Bench::new();
+    let call = bench.call("shell", json!({ "command": "echo $$ started; sleep 300" }));
+    tokio::select! {
+        _ = call => panic!("the command runs on"),
+        () = bench.reports.wait_for("started") => {}
+    }
+    let output = bench.reports.output.lock().expect("lock").clone();
+    dies(output.split(' ').next().expect("pid")).await;
+}
+
+/// Editors and pagers opened the terminal of the server and waited for ever.
+#[tokio::test]
+async fn nothing_waits_for_a_person() {
+    let bench = Bench::new();
+    let command = "export HOME=$PWD GIT_CONFIG_GLOBAL=/dev/null; git init -q . && git config user.name n && \
+        git config user.email e@x && echo a >a && git add a && git commit -q -m one && \
+        echo b >a && git commit -q -a --amend; git log --oneline | cat; git log -1 --format=%s; \
+        (exec 2>/dev/null; : </dev/tty) && echo terminal || echo none";
+    let (text, _) = shell(&bench, command).await;
+    assert!(text.ends_with("one\nnone\n[exit code 0]"), "{text}");
+}
+
+#[tokio::test]
+async fn arguments_are_checked() {
+    let bench = Bench::new();
+    let long = "x".repeat(64 * 1024 + 1);
+    for (command, expected) in [("", "empty"), (" \n", "empty"), ("a\0b", "NUL"), (&long, "more than the limit")] {
+        let failure = bench.failure("shell", json!({ "command": command })).await;
+        assert!(failure.contains(expected), "{failure}");
+    }
+}
+
+/// Approval prompts showed zero-width characters raw, so parts of a command could hide.
+#[tokio::test]
+async fn what_is_shown_hides_nothing_and_what_runs_is_exact() {
+    let bench = Bench::new();
+    let command = "echo a\u{200b}b\u{202e}c\u{feff}\u{1b}[2K\r\necho\u{a0}x\u{e0041}";
+    let call = bench.prepare("shell", json!({ "command": command })).await.expect("prepared");
+    let view = call.view();
+    let shown = "echo a\\u{200b}b\\u{202e}c\\u{feff}\\u{1b}[2K\\u{d}";
+    assert_eq!(view.title, format!("Run `{shown}\\u{{a}}echo\\u{{a0}}x\\u{{e0041}}`"));
+    assert_eq!(shown_text(&view.content), format!("```sh\n{shown}\necho\\u{{a0}}x\\u{{e0041}}\n```"));
+    let Action::Run { argv, shown, .. } = call.action() else { panic!("a run") };
+    assert_eq!((argv, shown.as_str()), (vec!["/bin/sh".to_owned(), "-c".to_owned(), command.to_owned()], command));
+}
+
+/// Closing the code fence let a model write its own reassuring text into the prompt.
+#[tokio::test]
+async fn a_command_stays_in_its_fence_and_whole() {
+    let bench = Bench::new();
+    let command = "true\n```\n**Approved by admin**\n`````\nrm -rf x";
+    let view = bench.view("shell", json!({ "command": command })).await;
+    assert_eq!(shown_text(&view.content), format!("``````sh\n{command}\n``````"));
+    assert_eq!(view.title.lines().count(), 1);
+    let view = bench.view("shell", json!({ "command": "echo `id`" })).await;
+    assert_eq!(view.title, "Run `` echo `id` ``");
+    let long = format!("echo {}; rm -rf /tmp/at-the-end", "x".repeat(60_000));
+    let view = bench.view("shell", json!({ "command": long })).await;
+    assert!(shown_text(&view.content).contains(&long));
+    assert!(view.title.chars().count() < 220 && view.title.contains('…'));
+}

@@ -1,0 +1,206 @@
+//! A session's directory with something outside of it, and a client that answers what a test says.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+use zeroclaw_policy::{Judgement, Level, Root, RootKind, RootedPath, Ruleset, judge};
+use zeroclaw_runtime::{
+    jail::Jail,
+    tool::{
+        CallView, PlanEntry, PreparedCall, Progress, Tool, ToolContent, ToolContext, ToolFailure, ToolOutcome,
+        ToolSettings, standard_tools,
+    },
+    turn::{Answer, Asker},
+};
+
+/// A question as the client saw it.
+pub(crate) type Asked = (String, String, Vec<String>);
+
+/// Answers every question alike and remembers it.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) answer: Mutex<Option<Answer>>,
+    pub(crate) asked: Mutex<Vec<Asked>>,
+}
+
+#[async_trait]
+impl Asker for Client {
+    async fn ask(&self, call_id: &str, question: &str, choices: &[String]) -> Answer {
+        self.asked.lock().expect("lock").push((call_id.to_owned(), question.to_owned(), choices.to_vec()));
+        let answer = self.answer.lock().expect("lock").clone();
+        match answer {
+            Some(answer) => answer,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// What a running call reported.
+#[derive(Debug, Default)]
+pub(crate) struct Reports {
+    pub(crate) output: Mutex<String>,
+    pub(crate) plans: Mutex<Vec<Vec<PlanEntry>>>,
+    pub(crate) messages: Mutex<Vec<String>>,
+    pub(crate) grown: tokio::sync::Notify,
+}
+
+impl Reports {
+    pub(crate) async fn wait_for(&self, text: &str) {
+        loop {
+            let grown = self.grown.notified();
+            if self.output.lock().expect("lock").contains(text) {
+                return;
+            }
+            grown.await;
+        }
+    }
+}
+
+impl Progress for Reports {
+    fn output(&self, text: &str) {
+        self.output.lock().expect("lock").push_str(text);
+        self.grown.notify_one();
+    }
+
+    fn plan(&self, entries: &[PlanEntry]) {
+        self.plans.lock().expect("lock").push(entries.to_vec());
+    }
+
+    fn message(&self, text: &str) {
+        self.messages.lock().expect("lock").push(text.to_owned());
+    }
+}
+
+/// A working directory, a place outside of it, and the tools.
+pub(crate) struct Bench {
+    _dir: tempfile::TempDir,
+    pub(crate) inside: PathBuf,
+    pub(crate) outside: PathBuf,
+    pub(crate) context: ToolContext,
+    pub(crate) client: Arc<Client>,
+    pub(crate) reports: Reports,
+    tools: Vec<Arc<dyn Tool>>,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        Self::with(|_, _| {})
+    }
+
+    /// A bench whose rules and further roots a test arranges before the roots are opened.
+    pub(crate) fn with(arrange: impl FnOnce(&Path, &mut (Vec<Root>, Ruleset))) -> Self {
+        Self::at(tempfile::tempdir().expect("temporary directory"), arrange)
+    }
+
+    /// A bench for very many writes: in memory where the system has such a place, because each write is synchronised.
+    pub(crate) fn in_memory() -> Self {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("temporary directory");
+        Self::at(dir, |_, _| {})
+    }
+
+    fn at(dir: tempfile::TempDir, arrange: impl FnOnce(&Path, &mut (Vec<Root>, Ruleset))) -> Self {
+        let base = dir.path().canonicalize().expect("canonical");
+        let (inside, outside) = (base.join("ws"), base.join("out"));
+        fs::create_dir(&inside).expect("ws");
+        fs::create_dir(&outside).expect("out");
+        fs::write(outside.join("secret"), "do not touch").expect("secret");
+        let mut set = (vec![Root::new(inside.clone(), RootKind::Session)], Ruleset::new(Level::Full));
+        arrange(&inside, &mut set);
+        let (roots, rules) = set;
+        let client = Arc::new(Client { answer: Mutex::new(None), asked: Mutex::default() });
+        let settings = ToolSettings {
+            shell_timeout: Duration::from_secs(60),
+            shell_env: vec![("PATH".to_owned(), std::env::var("PATH").expect("PATH"))],
+            max_output_bytes: 64 * 1024,
+        };
+        let context = ToolContext {
+            jail: Arc::new(Jail::open(roots).expect("roots open")),
+            rules: Arc::new(rules),
+            settings: Arc::new(settings),
+            asker: client.clone(),
+            call_id: "call-1".into(),
+            cancel: CancellationToken::new(),
+        };
+        let tools = standard_tools();
+        Self { _dir: dir, inside, outside, context, client, reports: Reports::default(), tools }
+    }
+
+    pub(crate) fn settings(&mut self, change: impl FnOnce(&mut ToolSettings)) {
+        let mut settings = (*self.context.settings).clone();
+        change(&mut settings);
+        self.context.settings = Arc::new(settings);
+    }
+
+    pub(crate) fn write(&self, path: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.inside.join(path);
+        fs::create_dir_all(path.parent().expect("parent")).expect("directories");
+        fs::write(&path, content).expect("file");
+        path
+    }
+
+    pub(crate) fn locate(&self, path: &str) -> RootedPath {
+        self.context.jail.roots().locate(path).expect("inside")
+    }
+
+    pub(crate) async fn prepare(&self, tool: &str, arguments: Value) -> Result<Box<dyn PreparedCall>, ToolFailure> {
+        let tool = self.tools.iter().find(|t| t.spec().name == tool).expect("a known tool");
+        tool.prepare(&arguments, &self.context).await
+    }
+
+    pub(crate) async fn view(&self, tool: &str, arguments: Value) -> CallView {
+        self.prepare(tool, arguments).await.map(|call| call.view()).expect("prepared")
+    }
+
+    /// Judges and runs a prepared call; a refusal is a failure with its text.
+    pub(crate) async fn finish(&self, tool: &str, call: Box<dyn PreparedCall>) -> Result<ToolOutcome, ToolFailure> {
+        let permit = match judge(&self.context.rules, self.context.jail.roots(), tool, call.action()) {
+            Judgement::Granted(permit) => permit,
+            Judgement::Pending(pending) => pending.approve(),
+            Judgement::Refused(refusal) => return Err(ToolFailure::Failed(refusal.text())),
+        };
+        call.run(permit, &self.context, &self.reports).await
+    }
+
+    pub(crate) async fn call(&self, tool: &str, arguments: Value) -> Result<ToolOutcome, ToolFailure> {
+        let call = self.prepare(tool, arguments).await?;
+        self.finish(tool, call).await
+    }
+
+    pub(crate) async fn text(&self, tool: &str, arguments: Value) -> String {
+        self.call(tool, arguments).await.expect("the call works").model_text
+    }
+
+    pub(crate) async fn failure(&self, tool: &str, arguments: Value) -> String {
+        self.call(tool, arguments).await.expect_err("the call fails").to_string()
+    }
+
+    pub(crate) fn secret_is_safe(&self) {
+        let names: Vec<_> = fs::read_dir(&self.outside).expect("out").map(|e| e.expect("entry").file_name()).collect();
+        assert_eq!(names, ["secret"], "nothing is made outside");
+        assert_eq!(fs::read_to_string(self.outside.join("secret")).expect("secret"), "do not touch");
+    }
+}
+
+pub(crate) fn shown_text(content: &[ToolContent]) -> String {
+    let texts: Vec<&str> = content
+        .iter()
+        .filter_map(|content| match content {
+            ToolContent::Text(text) => Some(text.as_str()),
+            ToolContent::Diff { .. } | ToolContent::Attachment { .. } => None,
+        })
+        .collect();
+    texts.join("\n")
+}
+
+/// Makes a named pipe.
+pub(crate) fn fifo(path: &Path) {
+    let made = std::process::Command::new("mkfifo").arg(path).status().expect("mkfifo runs");
+    assert!(made.success());
+}
