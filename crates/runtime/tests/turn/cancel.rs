@@ -161,6 +161,8 @@ async fn can_15_a_cancelled_search_is_a_failed_call_and_a_cancelled_turn() {
         })
         .await
         .expect("not an error");
+    // It was told and ended by itself, well before the grace.
+    assert_eq!(bench.log.lines(), ["call-1-1 begins", "call-1-1 ends"]);
     assert_eq!(outcome.stop, StopReason::Cancelled);
     assert_eq!(bench.sink.statuses("call-1-1"), [CallStatus::Pending, CallStatus::InProgress, CallStatus::Failed]);
 }
