@@ -4,13 +4,14 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 use zeroclaw_acp_protocol::{
     ErrorKind, ErrorObject, ErrorTable, RequestId, ResponseOutcome, client as method, encode_error,
     encode_notification, encode_request, encode_result,
@@ -59,7 +60,8 @@ pub(crate) struct Client {
     in_flight: Mutex<HashMap<RequestId, InFlight>>,
     asked: Mutex<HashMap<Box<str>, mpsc::Sender<PeerAnswer>>>,
     next_ask: AtomicU64,
-    leaving: AtomicBool,
+    /// Cancelled when the client goes: nobody waits for it to read any more.
+    leaving: CancellationToken,
 }
 
 impl Client {
@@ -71,7 +73,7 @@ impl Client {
             in_flight: Mutex::default(),
             asked: Mutex::default(),
             next_ask: AtomicU64::new(0),
-            leaving: AtomicBool::new(false),
+            leaving: CancellationToken::new(),
         })
     }
 
@@ -152,8 +154,11 @@ impl Client {
 
     /// Appends updates and waits until the client takes them, unless it is leaving.
     pub(crate) async fn write_updates(&self, write: impl FnOnce(&mut Vec<u8>)) {
-        if self.outbox.append(write) == Flow::Full && !self.leaving.load(Ordering::Acquire) {
-            self.outbox.drained().await;
+        if self.outbox.append(write) == Flow::Full {
+            tokio::select! {
+                () = self.outbox.drained() => {}
+                () = self.leaving.cancelled() => {}
+            }
         }
     }
 
@@ -185,7 +190,7 @@ impl Client {
 
     /// The client is going: nobody waits for it to read any more, and no answer will come.
     pub(crate) fn leave(&self) {
-        self.leaving.store(true, Ordering::Release);
+        self.leaving.cancel();
         lock(&self.asked).clear();
     }
 }

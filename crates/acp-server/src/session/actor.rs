@@ -16,7 +16,7 @@ use zeroclaw_acp_protocol::{
     result::{Empty, EventResult, StopResult},
 };
 use zeroclaw_runtime::{model::Message, turn::Flow};
-use zeroclaw_session_store::{EventKind, SessionPatch, StoreError};
+use zeroclaw_session_store::{EventKind, StoreError};
 
 use super::{
     open::Standing,
@@ -117,7 +117,6 @@ pub(super) fn start(scene: Arc<TurnScene>, standing: Standing, slot: Slot) -> Ar
         inputs,
         history: standing.history,
         next_turn: standing.next_turn,
-        has_title: standing.has_title,
         running: None,
         notes: Vec::new(),
         stops: Vec::new(),
@@ -139,7 +138,6 @@ struct Actor {
     inputs: mpsc::Receiver<Input>,
     history: Vec<Arc<Message>>,
     next_turn: u64,
-    has_title: bool,
     running: Option<Running>,
     notes: Vec<String>,
     /// Stop requests that wait for the running turn; while there are any, no prompt is taken.
@@ -166,7 +164,7 @@ impl Actor {
         let goodbyes = loop {
             let next = tokio::select! {
                 biased;
-                done = Self::turn_done(&mut self.running), if self.running.is_some() => self.after_turn(done).await,
+                done = Self::turn_done(&mut self.running), if self.running.is_some() => self.after_turn(done),
                 input = self.inputs.recv() => match input {
                     Some(input) => self.take(input).await,
                     None => Next::End(Vec::new()),
@@ -237,15 +235,12 @@ impl Actor {
         self.running = Some(Running { task: tokio::spawn(turn), cancel, asked });
     }
 
-    async fn after_turn(&mut self, done: Option<TurnDone>) -> Next {
+    fn after_turn(&mut self, done: Option<TurnDone>) -> Next {
         let Some(running) = self.running.take() else { return Next::Stay };
         match done {
             Some(done) => {
                 self.history = done.history;
                 self.next_turn += u64::from(done.began);
-                if let Some(title) = done.title.filter(|_| !self.has_title) {
-                    self.title(title).await;
-                }
             }
             None => {
                 // The task guards against panics inside of the turn; this is one in our own bookkeeping.
@@ -255,21 +250,6 @@ impl Actor {
             }
         }
         self.end_when_stopped()
-    }
-
-    async fn title(&mut self, title: String) {
-        self.has_title = true;
-        let updated_at = self.scene.server.rfc3339(self.scene.server.now_ms());
-        let update = SessionUpdate::SessionInfoUpdate { title: &title, updated_at: &updated_at };
-        match self.scene.pump.event(EventKind::Update, None, |out| encode::write(out, &update)) {
-            Flow::Ready | Flow::Full => {}
-        }
-        if let Some(store) = self.scene.server.durable() {
-            let patch = SessionPatch { title: Some(Some(title)), ..SessionPatch::default() };
-            if let Err(error) = store.update_session(&self.scene.id, patch).await {
-                tracing::warn!(session = %self.scene.id, %error, "the title could not be stored");
-            }
-        }
     }
 
     fn end_when_stopped(&mut self) -> Next {

@@ -1,6 +1,9 @@
 //! Opening sessions: new ones, and stored ones that come back.
 
-use std::sync::{Arc, Mutex, atomic::AtomicU64};
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, AtomicU64},
+};
 
 use zeroclaw_acp_protocol::params::{LoadSessionParams, NewSessionParams};
 use zeroclaw_runtime::{model::Message, turn::Remembered};
@@ -21,6 +24,8 @@ pub(super) struct Standing {
     pub(super) history: Vec<Arc<Message>>,
     pub(super) next_turn: u64,
     pub(super) has_title: bool,
+    /// Position of the next message in the store.
+    pub(super) position: u64,
 }
 
 /// Makes a session for `session/new`.
@@ -46,7 +51,7 @@ pub(crate) async fn create(
     }
     let pump = Pump::start(Arc::clone(&id), server.durable().cloned(), 0);
     pump.attach(Arc::clone(client));
-    let scene = scene(server, &id, pump, entry, workspace, 0);
+    let scene = scene(server, &id, pump, entry, workspace, &Standing::default());
     Ok(actor::start(scene, Standing { next_turn: 1, ..Standing::default() }, slot))
 }
 
@@ -71,7 +76,7 @@ pub(crate) async fn restore(
     let workspace = open_workspace(server, &entry, Some(stored_cwd), additional).await?;
     store.claim(id).await.map_err(|error| CallError::from_claim(error, id))?;
     let restored = read(server, store, id).await;
-    let (record, standing, position) = match restored {
+    let (record, standing) = match restored {
         Ok(restored) => restored,
         Err(error) => {
             if let Err(error) = store.release(id).await {
@@ -82,7 +87,7 @@ pub(crate) async fn restore(
     };
     let pump = Pump::start(Arc::clone(&record.id), Some(Arc::clone(store)), record.last_seq);
     pump.attach(Arc::clone(client));
-    let scene = scene(server, &record.id, pump, entry, workspace, position);
+    let scene = scene(server, &record.id, pump, entry, workspace, &standing);
     Ok(actor::start(scene, standing, slot))
 }
 
@@ -91,7 +96,7 @@ async fn read(
     server: &Arc<Shared>,
     store: &Arc<dyn SessionStore>,
     id: &str,
-) -> Result<(SessionRecord, Standing, u64), CallError> {
+) -> Result<(SessionRecord, Standing), CallError> {
     // Read again: claiming may have taken the session over from a dead process.
     let record = store.session(id).await?.ok_or_else(|| CallError::session_not_found(id))?;
     repair(store, &record, server.now_ms()).await?;
@@ -113,8 +118,9 @@ async fn read(
         history,
         next_turn: record.last_turn.as_ref().map_or(1, |turn| turn.turn + 1),
         has_title: record.title.is_some(),
+        position,
     };
-    Ok((record, standing, position))
+    Ok((record, standing))
 }
 
 /// A `cwd` in a load must be the session's own: the conversation speaks of that directory's files.
@@ -158,7 +164,7 @@ fn scene(
     pump: Arc<Pump>,
     entry: Arc<AgentEntry>,
     workspace: Workspace,
-    position: u64,
+    standing: &Standing,
 ) -> Arc<TurnScene> {
     Arc::new(TurnScene {
         id: Arc::clone(id),
@@ -167,6 +173,7 @@ fn scene(
         entry,
         workspace,
         remembered: Mutex::new(Remembered::new()),
-        position: AtomicU64::new(position),
+        position: AtomicU64::new(standing.position),
+        titled: AtomicBool::new(standing.has_title),
     })
 }

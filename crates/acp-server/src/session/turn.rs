@@ -4,7 +4,7 @@ use std::{
     panic::AssertUnwindSafe,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -21,7 +21,7 @@ use zeroclaw_runtime::{
     model::Message,
     turn::{Flow, Remembered, StopReason, TurnError, TurnEvent, TurnInput, TurnOutcome, TurnSink, run_turn},
 };
-use zeroclaw_session_store::{Batch, EventKind, MessageRecord, TurnEnd, TurnStart, TurnState};
+use zeroclaw_session_store::{Batch, EventKind, MessageRecord, SessionPatch, TurnEnd, TurnStart, TurnState};
 
 use super::{Pump, talk::Talk};
 use crate::{
@@ -45,6 +45,8 @@ pub(super) struct TurnScene {
     pub(super) remembered: Mutex<Remembered>,
     /// Position of the next message in the store.
     pub(super) position: AtomicU64,
+    /// Whether the session has a title; the first turn gives it one.
+    pub(super) titled: AtomicBool,
 }
 
 /// A prompt that waits for its answer.
@@ -58,8 +60,6 @@ pub(super) struct Asked {
 #[derive(Debug)]
 pub(super) struct TurnDone {
     pub(super) history: Vec<Arc<Message>>,
-    /// The prompt's first line, when the turn ran: the title of a session that has none.
-    pub(super) title: Option<String>,
     /// Whether the turn's number was used.
     pub(super) began: bool,
 }
@@ -79,7 +79,7 @@ impl TurnScene {
             Ok(taken) => taken,
             Err(error) => {
                 asked.client.respond::<()>(&asked.id, Err(&error));
-                return TurnDone { history, title: None, began: false };
+                return TurnDone { history, began: false };
             }
         };
         let title = title(&taken.text);
@@ -93,8 +93,9 @@ impl TurnScene {
         if matches!(outcome, Err(Broken::Panic)) {
             history = before;
         }
+        self.title(turn, title).await;
         self.finish(turn, &outcome, &asked).await;
-        TurnDone { history, title: Some(title), began: true }
+        TurnDone { history, began: true }
     }
 
     async fn take(&self, raw: Box<RawValue>) -> Result<TakenPrompt, CallError> {
@@ -155,6 +156,24 @@ impl TurnScene {
             cancel,
         };
         run_turn(&self.entry.agent, input).await.map_err(Broken::Turn)
+    }
+
+    /// Gives a session without a title one, before the answer: several editors stop listening after it.
+    async fn title(&self, turn: u64, title: String) {
+        if title.is_empty() || self.titled.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let updated_at = self.server.rfc3339(self.server.now_ms());
+        let update = SessionUpdate::SessionInfoUpdate { title: &title, updated_at: &updated_at };
+        match self.pump.event(EventKind::Update, Some(turn), |out| encode::write(out, &update)) {
+            Flow::Ready | Flow::Full => {}
+        }
+        if let Some(store) = self.server.durable() {
+            let patch = SessionPatch { title: Some(Some(title)), ..SessionPatch::default() };
+            if let Err(error) = store.update_session(&self.id, patch).await {
+                tracing::warn!(session = %self.id, %error, "the title could not be stored");
+            }
+        }
     }
 
     /// Stores the end and answers, in this order, both after every update of the turn.
