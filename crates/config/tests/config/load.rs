@@ -81,10 +81,8 @@ fn a_byte_order_mark_is_no_error() {
     assert_eq!(loaded(&format!("\u{feff}{CUSTOM}")), loaded(CUSTOM));
 }
 
-#[test]
-fn every_key_arrives() {
-    let home = Home::with(
-        r#"
+/// A file with every key, each with a value that is not its default.
+const EVERY_KEY: &str = r#"
 data_dir = "/var/zc"
 [acp]
 default_agent = "a"
@@ -130,8 +128,11 @@ max_tool_iterations = 5
 shell_timeout_secs = 6
 max_context_tokens = 7
 max_output_tokens = 8
-"#,
-    );
+"#;
+
+#[test]
+fn every_key_arrives() {
+    let home = Home::with(EVERY_KEY);
     let loaded = home.load(&[]).unwrap();
     let config = &loaded.config;
     assert_eq!(loaded.ignored, Vec::<String>::new());

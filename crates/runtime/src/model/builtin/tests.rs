@@ -1,3 +1,5 @@
+//! The built-in commands, conversation by conversation.
+
 use std::sync::Arc;
 
 use futures::TryStreamExt;

@@ -1,3 +1,5 @@
+//! Scripts, line by line, and how they are read.
+
 use std::{path::PathBuf, time::Duration};
 
 use futures::{StreamExt, TryStreamExt};
