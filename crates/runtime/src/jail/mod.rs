@@ -151,6 +151,9 @@ pub struct OpenedDirectory {
 }
 
 /// Access to the files of a jail under one set of rules.
+///
+/// Symbolic links are followed within a root and judged by where they lead. A hard link is not: it is one more name
+/// of the same file, and nothing tells it from the first.
 #[derive(Debug)]
 pub struct Files<'a> {
     jail: &'a Jail,

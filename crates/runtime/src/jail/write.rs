@@ -57,7 +57,7 @@ impl Files<'_> {
     ) -> Result<(), JailError> {
         let absolute = path.absolute();
         self.check_named(absolute)?;
-        let mut parent = self.parent(path, path.relative(), links)?;
+        let mut parent = self.parent(path, path.relative(), replaces, links)?;
         // A link as the file itself means its target: replacing the link would break what others reach through it.
         if is_link(&parent)? {
             if links == Links::Refuse {
@@ -71,7 +71,7 @@ impl Files<'_> {
                 }
                 Err(error) => return Err(io_error(absolute, error)),
             };
-            parent = self.parent(path, &target, links)?;
+            parent = self.parent(path, &target, replaces, links)?;
             if is_link(&parent)? {
                 return Err(JailError::Changed { path: absolute.to_owned() });
             }
@@ -84,7 +84,13 @@ impl Files<'_> {
     }
 
     /// Opens the directory that holds `relative`, making what is missing.
-    fn parent(&self, path: &RootedPath, relative: &Path, links: Links) -> Result<Parent, JailError> {
+    fn parent(
+        &self,
+        path: &RootedPath,
+        relative: &Path,
+        replaces: Replaces,
+        links: Links,
+    ) -> Result<Parent, JailError> {
         let (root, handle) = self.jail.handle(path)?;
         let absolute = path.absolute();
         let fail = |error| io_error(absolute, error);
@@ -120,6 +126,9 @@ impl Files<'_> {
         planned.push(name);
         self.check_real(absolute, &planned)?;
         self.check_writable(absolute, &planned)?;
+        if there < parts.len() && replaces != Replaces::Nothing {
+            return Err(JailError::Changed { path: absolute.to_owned() });
+        }
         for part in parts.iter().skip(there) {
             match dir.create_dir(part) {
                 Ok(()) => {}

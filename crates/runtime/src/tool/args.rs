@@ -22,8 +22,22 @@ pub(super) fn locate(context: &ToolContext, path: &str) -> Result<RootedPath, To
     context.jail.roots().locate(path).map_err(|error| ToolFailure::Arguments(error.to_string()))
 }
 
-/// Runs file work on a thread that may block, under the rules of the moment.
-pub(super) async fn blocking<T, F>(context: &ToolContext, work: F) -> Result<T, ToolFailure>
+/// Reads files on a thread that may block, under the rules of the moment.
+/// A cancelled turn does not wait for a file system that hangs.
+pub(super) async fn reading<T, F>(context: &ToolContext, work: F) -> Result<T, ToolFailure>
+where
+    T: Send + 'static,
+    F: FnOnce(&Files<'_>) -> Result<T, ToolFailure> + Send + 'static,
+{
+    tokio::select! {
+        result = writing(context, work) => result,
+        () = context.cancel.cancelled() => Err(ToolFailure::Cancelled),
+    }
+}
+
+/// Changes files on a thread that may block, under the rules of the moment.
+/// It is waited for in any case: nobody is told that a change did not happen while it still may.
+pub(super) async fn writing<T, F>(context: &ToolContext, work: F) -> Result<T, ToolFailure>
 where
     T: Send + 'static,
     F: FnOnce(&Files<'_>) -> Result<T, ToolFailure> + Send + 'static,

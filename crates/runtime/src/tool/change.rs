@@ -10,7 +10,7 @@ use crate::{
     jail::Links,
     tool::{
         CallView, Location, PreparedCall, Progress, ToolContent, ToolContext, ToolFailure, ToolOutcome,
-        args::{blocking, wrong_permit},
+        args::{writing, wrong_permit},
         output::bounded,
         show,
     },
@@ -80,7 +80,7 @@ impl PreparedCall for Change {
         let Action::Write { path, content, replaces } = permit.into_action() else {
             return Err(wrong_permit());
         };
-        blocking(context, move |files| Ok(files.write_atomic(&path, &content, replaces, Links::Follow)?)).await?;
+        writing(context, move |files| Ok(files.write_atomic(&path, &content, replaces, Links::Follow)?)).await?;
         Ok(ToolOutcome {
             model_text: self.success,
             content: Vec::new(),

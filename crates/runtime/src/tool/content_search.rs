@@ -22,7 +22,7 @@ use crate::{
     model::ToolSpec,
     tool::{
         CallView, Location, PreparedCall, Progress, Tool, ToolContent, ToolContext, ToolFailure, ToolKind, ToolOutcome,
-        args::{blocking, locate, parse, shown_path, spec, wrong_permit},
+        args::{locate, parse, reading, shown_path, spec, wrong_permit},
         output::bounded,
         pattern::{FilePattern, MAX_PATTERN},
         show,
@@ -160,7 +160,7 @@ impl PreparedCall for Call {
             return Err(wrong_permit());
         };
         let (jail, cancel, search) = (context.jail.clone(), context.cancel.clone(), self.search);
-        let (results, end) = blocking(context, move |files| search.run(files, jail.roots(), &path, &cancel)).await?;
+        let (results, end) = reading(context, move |files| search.run(files, jail.roots(), &path, &cancel)).await?;
         let mut text = results.text;
         if results.matches == 0 {
             text.push_str("[no line matches]\n");

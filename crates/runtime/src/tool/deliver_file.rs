@@ -14,7 +14,7 @@ use crate::{
     model::ToolSpec,
     tool::{
         CallView, Location, PreparedCall, Progress, Tool, ToolContent, ToolContext, ToolFailure, ToolKind, ToolOutcome,
-        args::{blocking, locate, parse, shown_path, spec, wrong_permit},
+        args::{locate, parse, shown_path, spec, writing, wrong_permit},
         show,
     },
 };
@@ -124,7 +124,7 @@ impl PreparedCall for Call {
         };
         let (jail, extension) = (context.jail.clone(), self.extension);
         let delivered =
-            blocking(context, move |files| deliver(files, jail.roots(), &path, extension.as_deref())).await?;
+            writing(context, move |files| deliver(files, jail.roots(), &path, extension.as_deref())).await?;
         let Delivered { file, bytes } = delivered;
         let (text, attachment) = match bytes {
             Some(bytes) => {

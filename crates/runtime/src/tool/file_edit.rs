@@ -10,7 +10,7 @@ use crate::{
     model::ToolSpec,
     tool::{
         Location, PreparedCall, Tool, ToolContext, ToolFailure, ToolKind,
-        args::{blocking, locate, parse, shown_path, spec},
+        args::{locate, parse, reading, shown_path, spec},
         change::{Before, Change, first_difference, unified},
         output::bounded,
         text::strict,
@@ -120,7 +120,7 @@ impl Tool for FileEdit {
             1 => format!("Edit {shown}"),
             count => format!("Edit {shown} ({count} changes)"),
         };
-        blocking(context, move |files| {
+        reading(context, move |files| {
             let bytes = files.read_bounded(&path, MAX_FILE)?;
             let Some(old) = strict(&bytes) else {
                 let text = format!("`{}` is not UTF-8 text and cannot be edited in pieces", path.absolute().display());

@@ -13,7 +13,7 @@ use crate::{
     model::ToolSpec,
     tool::{
         CallView, Location, PreparedCall, Progress, Tool, ToolContent, ToolContext, ToolFailure, ToolKind, ToolOutcome,
-        args::{blocking, locate, parse, shown_path, spec, wrong_permit},
+        args::{locate, parse, reading, shown_path, spec, wrong_permit},
         show,
         text::{Encoding, SNIFFED, decode_utf16, sniff},
     },
@@ -124,7 +124,7 @@ impl PreparedCall for Call {
             return Err(wrong_permit());
         };
         let (window, limit, cancel) = (self.window, context.settings.max_output_bytes, context.cancel.clone());
-        let text = blocking(context, move |files| read(files, &path, window, limit, &cancel)).await?;
+        let text = reading(context, move |files| read(files, &path, window, limit, &cancel)).await?;
         Ok(ToolOutcome {
             content: vec![ToolContent::Text(show::fenced("", &text))],
             model_text: text,

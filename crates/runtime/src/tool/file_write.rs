@@ -10,7 +10,7 @@ use crate::{
     model::ToolSpec,
     tool::{
         PreparedCall, Tool, ToolContext, ToolFailure, ToolKind,
-        args::{blocking, locate, parse, shown_path, spec},
+        args::{locate, parse, reading, shown_path, spec},
         change::{Before, Change},
         text::strict,
     },
@@ -75,7 +75,7 @@ impl Tool for FileWrite {
         let path = locate(context, &arguments.path)?;
         let shown = shown_path(context.jail.roots(), path.absolute());
         let asked = path.clone();
-        let (before, replaces) = blocking(context, move |files| before(files, &asked)).await?;
+        let (before, replaces) = reading(context, move |files| before(files, &asked)).await?;
         let verb = match replaces {
             Replaces::Nothing => "Create",
             Replaces::Content(_) => "Write",

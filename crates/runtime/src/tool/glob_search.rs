@@ -11,7 +11,7 @@ use crate::{
     model::ToolSpec,
     tool::{
         CallView, Location, PreparedCall, Progress, Tool, ToolContent, ToolContext, ToolFailure, ToolKind, ToolOutcome,
-        args::{blocking, locate, parse, shown_path, spec, wrong_permit},
+        args::{locate, parse, reading, shown_path, spec, wrong_permit},
         output::bounded,
         pattern::FilePattern,
         show,
@@ -100,7 +100,7 @@ impl PreparedCall for Call {
             return Err(wrong_permit());
         };
         let (jail, cancel, pattern) = (context.jail.clone(), context.cancel.clone(), self.pattern);
-        let (found, end) = blocking(context, move |files| {
+        let (found, end) = reading(context, move |files| {
             let mut found = Vec::new();
             let end = walk(files, jail.roots(), &path, &cancel, |file| {
                 if pattern.fits(file.relative) {

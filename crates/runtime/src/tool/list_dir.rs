@@ -10,7 +10,7 @@ use crate::{
     model::ToolSpec,
     tool::{
         CallView, Location, PreparedCall, Progress, Tool, ToolContent, ToolContext, ToolFailure, ToolKind, ToolOutcome,
-        args::{blocking, locate, parse, shown_path, spec, wrong_permit},
+        args::{locate, parse, reading, shown_path, spec, wrong_permit},
         output::bounded,
         show,
     },
@@ -89,7 +89,7 @@ impl PreparedCall for Call {
         let Action::Read { path } = permit.into_action() else {
             return Err(wrong_permit());
         };
-        let listing = blocking(context, move |files| Ok(files.read_dir(&path, MAX_ENTRIES)?)).await?;
+        let listing = reading(context, move |files| Ok(files.read_dir(&path, MAX_ENTRIES)?)).await?;
         let text = bounded(&render(&listing), context.settings.max_output_bytes);
         Ok(ToolOutcome {
             content: vec![ToolContent::Text(show::fenced("", &text))],

@@ -84,6 +84,13 @@ async fn links_within_the_root_work_and_stay_links() {
         .expect("edited");
     assert_eq!(fs::read_to_string(&target).expect("target"), "two\n");
     assert!(bench.inside.join("link").is_symlink());
+    symlink("missing", bench.inside.join("dangling")).expect("link");
+    symlink("loop", bench.inside.join("loop")).expect("link");
+    let failure = bench.failure("file_write", json!({ "path": "dangling", "content": "x" })).await;
+    assert!(failure.contains("symbolic link"), "{failure}");
+    bench.failure("file_write", json!({ "path": "loop", "content": "x" })).await;
+    bench.failure("file_read", json!({ "path": "loop" })).await;
+    assert!(!bench.inside.join("missing").exists());
 }
 
 /// A workspace link to `/dev/zero` made the original read without end, and a pipe hung the turn.
@@ -199,6 +206,7 @@ fn a_write_happens_only_to_what_it_was_prepared_for() {
     let path = bench.locate("a/b/file");
     let write = |content: &[u8], replaces| files.write_atomic(&path, content, replaces, Links::Follow);
     assert!(matches!(write(b"x", Replaces::Content(digest(b""))), Err(JailError::Changed { .. })));
+    assert!(!bench.inside.join("a").exists(), "a refused write makes no directories");
     write(b"one", Replaces::Nothing).expect("a new file");
     assert!(matches!(write(b"x", Replaces::Nothing), Err(JailError::Changed { .. })));
     assert!(matches!(write(b"x", Replaces::Content(digest(b"two"))), Err(JailError::Changed { .. })));

@@ -47,9 +47,9 @@ async fn both_streams_and_the_exit_code_come_back() {
     for (command, expected, failed) in cases {
         assert_eq!(shell(&bench, command).await, (expected.to_owned(), failed), "{command}");
     }
-    let (text, _) = shell(&bench, "echo one; sleep 0.05; echo two >&2; sleep 0.05; echo three").await;
-    assert_eq!(text, "one\ntwo\nthree\n[exit code 0]");
-    assert!(bench.reports.output.lock().expect("lock").ends_with("one\ntwo\nthree\n"));
+    let (text, _) = shell(&bench, "echo one; echo two >&2; echo three; echo four >&2").await;
+    assert_eq!(text, "one\ntwo\nthree\nfour\n[exit code 0]");
+    assert!(bench.reports.output.lock().expect("lock").ends_with("one\ntwo\nthree\nfour\n"));
     assert!(shell(&bench, "nonexistent-command-xyz").await.0.ends_with("[exit code 127]"));
 }
 
@@ -97,10 +97,7 @@ async fn a_megabyte_on_both_streams_does_not_block() {
     let bench = Bench::new();
     let command = "head -c 1000000 /dev/zero | tr '\\0' a >&2; head -c 1000000 /dev/zero | tr '\\0' b; echo end";
     let (text, failed) = shell(&bench, command).await;
-    assert!(
-        !failed && text.starts_with("aaa") && text.ends_with("bbb\nend\n[exit code 0]".trim_start_matches("bbb\n")),
-        "{failed}"
-    );
+    assert!(!failed && text.starts_with("aaa") && text.ends_with("bend\n[exit code 0]"));
     assert!(text.contains("(2000004 bytes in all)"));
 }
 
@@ -123,7 +120,6 @@ async fn fifty_megabytes_are_bounded_everywhere() {
 async fn background_processes_neither_hold_nor_survive_the_call() {
     let bench = Bench::new();
     for command in ["sleep 300 & echo $!", "sleep 300 >/dev/null 2>&1 & echo $!", "yes & echo $! >pid; exit 0"] {
-        let started = std::time::Instant::now();
         let (text, failed) = shell(&bench, command).await;
         assert!(!failed && text.ends_with("[exit code 0]\n[background processes were ended]"), "{command}");
         let pid = match text.lines().next().expect("a line") {
@@ -131,26 +127,27 @@ async fn background_processes_neither_hold_nor_survive_the_call() {
             pid => pid.to_owned(),
         };
         dies(&pid).await;
-        assert!(started.elapsed() < Duration::from_secs(200), "not the 300 s of the child");
     }
 }
 
 #[tokio::test]
 async fn what_a_short_child_writes_after_the_shell_is_kept() {
     let bench = Bench::new();
-    assert_eq!(shell(&bench, "(sleep 0.05; echo late) & echo early").await.0, "early\nlate\n[exit code 0]");
+    // `$$` is the shell also in its child, which waits until it is gone.
+    let command = "(while kill -0 $$ 2>/dev/null; do :; done; echo late) & echo early";
+    assert_eq!(shell(&bench, command).await.0, "early\nlate\n[exit code 0]");
 }
 
 /// A child that ignores the polite signal deadlocked the session.
 #[tokio::test]
 async fn a_time_out_ends_the_whole_group_and_keeps_the_output() {
     let mut bench = Bench::new();
-    bench.settings(|settings| settings.shell_timeout = Duration::from_millis(300));
+    bench.settings(|settings| settings.shell_timeout = Duration::from_secs(2));
     let command = "trap '' TERM; echo $$; sh -c \"trap '' TERM; echo \\$\\$; while :; do sleep 1; done\"";
     let outcome = bench.call("shell", json!({ "command": command, "timeout_secs": 1000 })).await.expect("runs");
     assert!(outcome.failed);
     let (pids, note) = outcome.model_text.rsplit_once('\n').expect("lines");
-    assert_eq!(note, "[timed out after 300ms and was ended]");
+    assert_eq!(note, "[timed out after 2s and was ended]");
     assert_eq!(pids.lines().count(), 2, "{pids}");
     for pid in pids.lines() {
         dies(pid).await;

@@ -14,7 +14,7 @@ use crate::{
     model::ToolSpec,
     tool::{
         CallView, Location, PreparedCall, Progress, Tool, ToolContent, ToolContext, ToolFailure, ToolKind, ToolOutcome,
-        args::{blocking, locate, parse, shown_path, spec, wrong_permit},
+        args::{locate, parse, reading, shown_path, spec, wrong_permit},
         shell::process::{Ended, Finished, Program, run},
         show,
     },
@@ -83,7 +83,7 @@ impl Tool for Shell {
         }
         let cwd = locate(context, cwd.as_deref().unwrap_or("."))?;
         let asked = cwd.clone();
-        blocking(context, move |files| Ok(files.open_dir(&asked).map(drop)?)).await?;
+        reading(context, move |files| Ok(files.open_dir(&asked).map(drop)?)).await?;
         let cap = context.settings.shell_timeout;
         let timeout = timeout_secs.map_or(cap, |secs| Duration::from_secs(secs.max(1)).min(cap));
         let place = shown_path(context.jail.roots(), cwd.absolute());
@@ -130,7 +130,7 @@ impl PreparedCall for Call {
         let Action::Run { argv, cwd, .. } = permit.into_action() else {
             return Err(wrong_permit());
         };
-        let directory = blocking(context, move |files| Ok(files.open_dir(&cwd)?)).await?;
+        let directory = reading(context, move |files| Ok(files.open_dir(&cwd)?)).await?;
         let program = Program { argv, directory, timeout: self.timeout };
         let Finished { output, ended, background } = run(program, context, progress).await?;
         let mut notes = match ended {

@@ -7,9 +7,10 @@ use std::{process::Stdio, time::Duration};
 use process_wrap::tokio::{ChildWrapper, CommandWrap, ProcessSession};
 use rustix::process::{Pid, test_kill_process_group};
 use tokio::{
-    io::{AsyncRead, AsyncReadExt},
+    io::AsyncReadExt,
+    net::unix::pipe::Receiver,
     process::Command,
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 
 use crate::{
@@ -29,6 +30,9 @@ const LINGER: Duration = Duration::from_millis(300);
 
 /// Time for the output of killed processes; only one that left the session can keep it open longer.
 const DRAIN: Duration = Duration::from_millis(200);
+
+/// Time for a killed process to be gone.
+const REAP: Duration = Duration::from_secs(2);
 
 /// How often it is looked whether the group is empty.
 const POLL: Duration = Duration::from_millis(20);
@@ -71,9 +75,9 @@ pub(super) async fn run(
     context: &ToolContext,
     progress: &dyn Progress,
 ) -> Result<Finished, ToolFailure> {
-    let mut group = spawn(&program, context)?;
+    let (mut group, reader) = spawn(&program, context)?;
     let deadline = Instant::now() + program.timeout;
-    let mut output = Output::new(&mut group, context.settings.max_output_bytes, progress);
+    let mut output = Output::new(reader, context.settings.max_output_bytes, progress);
     let stop = tokio::select! {
         biased;
         () = context.cancel.cancelled() => Some(Stop::Cancelled),
@@ -97,12 +101,16 @@ pub(super) async fn run(
         () = sleep(DRAIN) => {}
     }
     let text = output.finish();
-    let status = group.reap().await;
+    // A process that hangs in the kernel does not even follow a kill; the turn does not hang with it.
+    let status = timeout(REAP, group.reap()).await;
     let ended = match (stop, status) {
         (Some(Stop::Cancelled), _) => return Err(ToolFailure::Cancelled),
         (Some(Stop::TimedOut), _) => Ended::TimedOut,
-        (None, Ok(ended)) => ended,
-        (None, Err(error)) => return Err(ToolFailure::Failed(format!("the command could not be waited for: {error}"))),
+        (None, Ok(Ok(ended))) => ended,
+        (None, Ok(Err(error))) => {
+            return Err(ToolFailure::Failed(format!("the command could not be waited for: {error}")));
+        }
+        (None, Err(_)) => return Err(ToolFailure::Failed("the command could not be waited for".to_owned())),
     };
     Ok(Finished { output: text, ended, background })
 }
@@ -113,17 +121,20 @@ enum Stop {
     TimedOut,
 }
 
-fn spawn(program: &Program, context: &ToolContext) -> Result<Group, ToolFailure> {
+fn spawn(program: &Program, context: &ToolContext) -> Result<(Group, Receiver), ToolFailure> {
     let failed = |error: std::io::Error| ToolFailure::Failed(format!("the command could not be started: {error}"));
     let (name, arguments) =
         program.argv.split_first().ok_or_else(|| ToolFailure::Failed("there is no program to run".to_owned()))?;
     let mut command = Command::new(name);
     command.args(arguments).env_clear().envs(DEFAULTS).envs(context.settings.shell_env.iter().cloned());
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let (reader, writer) = std::io::pipe().map_err(failed)?;
+    command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(failed)?).stderr(writer);
     command.current_dir(entry(&program.directory)?);
+    let reader = Receiver::from_owned_fd(reader.into()).map_err(failed)?;
+    // The command is dropped with this statement and closes its ends of the pipe: only the child's are left.
     let child = CommandWrap::from(command).wrap(ProcessSession).spawn().map_err(failed)?;
     let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-    Ok(Group { child, id, alive: true })
+    Ok((Group { child, id, alive: true }, reader))
 }
 
 /// The path by which the child enters its directory.
@@ -213,37 +224,11 @@ impl Drop for Group {
     }
 }
 
-/// One of the two streams.
-struct Stream {
-    reader: Option<Box<dyn AsyncRead + Send + Unpin>>,
-    buffer: Box<[u8]>,
-    text: Utf8Stream,
-}
-
-impl Stream {
-    fn new(reader: Option<impl AsyncRead + Send + Unpin + 'static>) -> Self {
-        let reader = reader.map(|reader| Box::new(reader) as Box<dyn AsyncRead + Send + Unpin>);
-        Self { reader, buffer: vec![0; CHUNK].into_boxed_slice(), text: Utf8Stream::default() }
-    }
-
-    /// The next text; never resolves once the stream has ended.
-    async fn next(&mut self) -> String {
-        let Some(reader) = &mut self.reader else { return std::future::pending().await };
-        match reader.read(&mut self.buffer).await {
-            Ok(count) if count > 0 => self.text.push(self.buffer.get(..count).unwrap_or(&[])),
-            // A pipe that cannot be read has nothing more to say.
-            Ok(_) | Err(_) => {
-                self.reader = None;
-                std::mem::take(&mut self.text).finish().to_owned()
-            }
-        }
-    }
-}
-
-/// What a program writes, both streams in the order they came.
+/// What a program writes. Both streams share one pipe, so the order is the one they were written in.
 struct Output<'a> {
-    out: Stream,
-    err: Stream,
+    reader: Option<Receiver>,
+    buffer: Box<[u8]>,
+    decoder: Utf8Stream,
     text: BoundedText,
     streamed: usize,
     limit: usize,
@@ -251,21 +236,32 @@ struct Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    fn new(group: &mut Group, limit: usize, progress: &'a dyn Progress) -> Self {
-        let out = Stream::new(group.child.stdout().take());
-        let err = Stream::new(group.child.stderr().take());
-        Self { out, err, text: BoundedText::new(limit), streamed: 0, limit, progress }
+    fn new(reader: Receiver, limit: usize, progress: &'a dyn Progress) -> Self {
+        Self {
+            reader: Some(reader),
+            buffer: vec![0; CHUNK].into_boxed_slice(),
+            decoder: Utf8Stream::default(),
+            text: BoundedText::new(limit),
+            streamed: 0,
+            limit,
+            progress,
+        }
     }
 
     fn ended(&self) -> bool {
-        self.out.reader.is_none() && self.err.reader.is_none()
+        self.reader.is_none()
     }
 
-    /// Takes the next text of either stream; never resolves once both have ended.
+    /// Takes the next text; never resolves once the output has ended.
     async fn step(&mut self) {
-        let text = tokio::select! {
-            text = self.out.next() => text,
-            text = self.err.next() => text,
+        let Some(reader) = &mut self.reader else { return std::future::pending().await };
+        let text = match reader.read(&mut self.buffer).await {
+            Ok(count) if count > 0 => self.decoder.push(self.buffer.get(..count).unwrap_or(&[])),
+            // A pipe that cannot be read has nothing more to say.
+            Ok(_) | Err(_) => {
+                self.reader = None;
+                std::mem::take(&mut self.decoder).finish().to_owned()
+            }
         };
         self.take(&text);
     }
@@ -296,7 +292,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Collects output until both streams have ended.
+    /// Collects output until nobody can write any more.
     async fn until_end(&mut self) {
         while !self.ended() {
             self.step().await;
@@ -322,10 +318,7 @@ impl<'a> Output<'a> {
     }
 
     fn finish(mut self) -> String {
-        for stream in [&mut self.out, &mut self.err] {
-            let rest = std::mem::take(&mut stream.text).finish();
-            self.text.push(rest);
-        }
+        self.text.push(self.decoder.finish());
         self.text.finish()
     }
 }
