@@ -4,6 +4,7 @@
 pub mod builtin;
 mod replay;
 pub mod scripted;
+pub mod vendor;
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 

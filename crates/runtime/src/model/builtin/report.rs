@@ -51,16 +51,17 @@ pub(super) fn wrong(name: &str, problem: &str) -> String {
 
 /// One or two sentences about how a call went. The result itself has been shown with the call.
 pub(super) fn result(command: &Command, content: &str, failed: bool) -> String {
+    // A command that ends with another code than zero counts as failed, but it did run.
+    if let (Command::Run { .. }, Some(line)) = (command, exit_line(content)) {
+        return format!("The command has ended ({line}); its output is above.\n");
+    }
     if failed {
         let reason = first_line(content);
         let what = if is_denial(reason) { "was not allowed" } else { "did not work" };
         return format!("That {what}: {reason}\n");
     }
     match command {
-        Command::Run { .. } => match exit_line(content) {
-            Some(line) => format!("The command has ended ({line}); its output is above.\n"),
-            None => "The command has ended; its output is above.\n".to_owned(),
-        },
+        Command::Run { .. } => "The command has ended; its output is above.\n".to_owned(),
         Command::Read { path, .. } => format!("{path} is above.\n"),
         Command::List { path } => format!("The content of {path} is above.\n"),
         Command::Find { .. } | Command::Grep { .. } => "What was found is above.\n".to_owned(),

@@ -140,9 +140,9 @@ async fn several_commands_run_one_after_the_other() {
     let run = the_call(&first).clone();
     assert_eq!(run.name, "shell");
 
-    let mut conversation = vec![prompt, called(&run), result(&run, "oh\nexit code: 1", false)];
+    let mut conversation = vec![prompt, called(&run), result(&run, "oh\n[exit code 1]", true)];
     let second = answer(&conversation).await;
-    assert_eq!(text_of(&second), "The command has ended (exit code: 1); its output is above.\nchunk 1 chunk 2 ");
+    assert_eq!(text_of(&second), "The command has ended (exit code 1); its output is above.\nchunk 1 chunk 2 ");
     let list = the_call(&second).clone();
     assert_eq!(list.name, "list_dir");
     assert_ne!(list.id, run.id);

@@ -1,0 +1,297 @@
+//! Anthropic's messages, and servers that speak like it.
+//!
+//! Thoughts are never sent back: thinking is not asked for, and a thought of a past turn whose signature has become
+//! invalid would make every later request fail.
+
+mod request;
+
+use std::{borrow::Cow, collections::VecDeque};
+
+use futures::StreamExt;
+use reqwest::header::{HeaderMap, HeaderValue};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::model::{
+    ModelError, ModelEvent, ModelRequest, ModelStop, ModelStream, ToolCallRequest, Usage,
+    vendor::{
+        ApiKey, HttpClients, VendorConfig,
+        answer::{Answer, Decode, Ending, Reach},
+        failure::Said,
+        http,
+        lines::Events,
+        openai::{count, not_understood, whole},
+    },
+};
+
+/// Starts a call.
+pub(super) async fn stream(
+    config: &VendorConfig,
+    clients: &HttpClients,
+    request: &ModelRequest,
+) -> Result<ModelStream, ModelError> {
+    let url = http::address(config, "v1", "messages")?;
+    let mut headers = HeaderMap::new();
+    headers.insert("anthropic-version", HeaderValue::from_static("2023-06-01"));
+    if let Some(key) = &config.api_key {
+        headers.insert("x-api-key", http::secret_header(key.expose().trim())?);
+    }
+    let body = request::body(config, request)?;
+    let response = clients.post(config, url, headers, body).await?;
+    let decoder = Decoder::new(format!("call_{}", request.messages.len()), config.api_key.clone());
+    let key = config.api_key.clone();
+    Ok(Answer::new(response.bytes_stream().boxed(), decoder, config.idle_timeout, key).boxed())
+}
+
+/// One event. The kinds share so few members that one struct holds them all.
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(default)]
+    index: Option<u64>,
+    #[serde(borrow, default)]
+    delta: Option<Delta<'a>>,
+    #[serde(borrow, default)]
+    content_block: Option<Block<'a>>,
+    #[serde(default)]
+    message: Option<Start>,
+    #[serde(default)]
+    usage: Option<Counts>,
+}
+
+#[derive(Deserialize)]
+struct Delta<'a> {
+    #[serde(default)]
+    text: Option<String>,
+    #[serde(default)]
+    thinking: Option<String>,
+    #[serde(borrow, default)]
+    partial_json: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    stop_reason: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+struct Block<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(default)]
+    text: Option<String>,
+    #[serde(default)]
+    thinking: Option<String>,
+    #[serde(borrow, default)]
+    id: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    name: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    input: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Start {
+    #[serde(default)]
+    usage: Option<Counts>,
+}
+
+#[derive(Deserialize)]
+struct Counts {
+    #[serde(default)]
+    input_tokens: Option<f64>,
+    #[serde(default)]
+    output_tokens: Option<f64>,
+    #[serde(default)]
+    cache_read_input_tokens: Option<f64>,
+    #[serde(default)]
+    cache_creation_input_tokens: Option<f64>,
+}
+
+/// Understands the stream.
+struct Decoder {
+    events: Events,
+    answer: Assembly,
+}
+
+/// What is put together over many events.
+struct Assembly {
+    calls: Vec<Partial>,
+    input: f64,
+    created: f64,
+    read: f64,
+    output: f64,
+    counted: bool,
+    stop: Option<ModelStop>,
+    done: bool,
+    id_base: String,
+    key: Option<ApiKey>,
+}
+
+struct Partial {
+    index: Option<u64>,
+    id: String,
+    name: String,
+    /// What the opening event held; used when no piece follows.
+    input: String,
+    arguments: String,
+}
+
+impl Decoder {
+    fn new(id_base: String, key: Option<ApiKey>) -> Self {
+        let answer = Assembly {
+            calls: Vec::new(),
+            input: 0.0,
+            created: 0.0,
+            read: 0.0,
+            output: 0.0,
+            counted: false,
+            stop: None,
+            done: false,
+            id_base,
+            key,
+        };
+        Self { events: Events::default(), answer }
+    }
+}
+
+impl Decode for Decoder {
+    fn feed(&mut self, bytes: &[u8], events: &mut VecDeque<ModelEvent>) -> Result<Reach, ModelError> {
+        let answer = &mut self.answer;
+        self.events.feed(bytes, |data| answer.take(data, events))?;
+        Ok(self.answer.reach())
+    }
+
+    fn close(&mut self, events: &mut VecDeque<ModelEvent>) -> Result<Reach, ModelError> {
+        let answer = &mut self.answer;
+        self.events.finish(|data| answer.take(data, events))?;
+        Ok(self.answer.reach())
+    }
+
+    fn ending(&mut self) -> Ending {
+        let answer = &mut self.answer;
+        let stop = answer.stop.unwrap_or(ModelStop::End);
+        let id_base = &answer.id_base;
+        let calls = answer.calls.drain(..).enumerate().map(|(at, call)| call.finish(id_base, at + 1)).collect();
+        let usage = answer.counted.then(|| Usage {
+            // The vendor counts what was cached apart.
+            input: count(Some(answer.input + answer.created + answer.read)),
+            output: count(Some(answer.output)),
+            cached: count(Some(answer.read)),
+        });
+        Ending { calls: whole(calls, stop), usage, stop }
+    }
+}
+
+impl Assembly {
+    fn reach(&self) -> Reach {
+        match (self.done, self.stop) {
+            (true, _) => Reach::Ended,
+            (false, Some(_)) => Reach::Finishing,
+            (false, None) => Reach::Open,
+        }
+    }
+
+    fn take(&mut self, data: &[u8], events: &mut VecDeque<ModelEvent>) -> Result<(), ModelError> {
+        let data = data.trim_ascii();
+        if self.done || data.is_empty() {
+            return Ok(());
+        }
+        let event: Event<'_> = serde_json::from_slice(data).map_err(|error| not_understood(&error))?;
+        match event.kind.as_ref() {
+            "message_start" => self.count(event.message.and_then(|message| message.usage)),
+            "content_block_start" => {
+                if let Some(block) = event.content_block {
+                    self.open(event.index, block, events)?;
+                }
+            }
+            "content_block_delta" => {
+                if let Some(delta) = event.delta {
+                    self.delta(event.index, delta, events)?;
+                }
+            }
+            "message_delta" => {
+                self.count(event.usage);
+                if let Some(reason) = event.delta.and_then(|delta| delta.stop_reason) {
+                    self.stop = Some(match reason.as_ref() {
+                        "max_tokens" | "model_context_window_exceeded" => ModelStop::MaxTokens,
+                        "refusal" => ModelStop::Refusal,
+                        // `end_turn`, `tool_use`, `stop_sequence`, `pause_turn`.
+                        _ => ModelStop::End,
+                    });
+                }
+            }
+            "message_stop" => self.done = true,
+            "error" => return Err(Said::parse(data).in_stream(self.key.as_ref())),
+            // `content_block_stop`, `ping` and what is invented later.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Counts may come in pieces and are totals; a piece that is left out keeps its value.
+    fn count(&mut self, counts: Option<Counts>) {
+        let Some(counts) = counts else { return };
+        self.counted = true;
+        self.input = counts.input_tokens.unwrap_or(self.input);
+        self.output = counts.output_tokens.unwrap_or(self.output);
+        self.read = counts.cache_read_input_tokens.unwrap_or(self.read);
+        self.created = counts.cache_creation_input_tokens.unwrap_or(self.created);
+    }
+
+    fn open(
+        &mut self,
+        index: Option<u64>,
+        block: Block<'_>,
+        events: &mut VecDeque<ModelEvent>,
+    ) -> Result<(), ModelError> {
+        let full = |text: Option<String>| text.filter(|text| !text.is_empty());
+        events.extend(full(block.thinking).map(ModelEvent::Thought));
+        events.extend(full(block.text).map(ModelEvent::Text));
+        if block.kind != "tool_use" {
+            return Ok(());
+        }
+        if self.calls.len() >= MAX_CALLS {
+            return Err(ModelError::Stream(format!("more than {MAX_CALLS} tool calls in one answer")));
+        }
+        self.calls.push(Partial {
+            index,
+            id: block.id.unwrap_or_default().into_owned(),
+            name: block.name.unwrap_or_default().into_owned(),
+            input: block.input.map_or("", RawValue::get).to_owned(),
+            arguments: String::new(),
+        });
+        Ok(())
+    }
+
+    fn delta(
+        &mut self,
+        index: Option<u64>,
+        delta: Delta<'_>,
+        events: &mut VecDeque<ModelEvent>,
+    ) -> Result<(), ModelError> {
+        let full = |text: Option<String>| text.filter(|text| !text.is_empty());
+        events.extend(full(delta.thinking).map(ModelEvent::Thought));
+        events.extend(full(delta.text).map(ModelEvent::Text));
+        let Some(piece) = delta.partial_json else { return Ok(()) };
+        // Blocks of other kinds, such as searches by the vendor, have pieces too; they are not ours to run.
+        let Some(call) = self.calls.iter_mut().rev().find(|call| call.index == index) else { return Ok(()) };
+        if call.arguments.len() + piece.len() > MAX_ARGUMENT_BYTES {
+            return Err(ModelError::Stream(format!("tool arguments over {} MiB", MAX_ARGUMENT_BYTES >> 20)));
+        }
+        call.arguments.push_str(&piece);
+        Ok(())
+    }
+}
+
+impl Partial {
+    fn finish(self, id_base: &str, number: usize) -> ToolCallRequest {
+        let id = if self.id.is_empty() { format!("{id_base}_{number}") } else { self.id };
+        let texts = [self.arguments, self.input];
+        let arguments = texts.into_iter().find(|text| !text.trim().is_empty()).unwrap_or_else(|| "{}".to_owned());
+        ToolCallRequest { id, name: self.name, arguments }
+    }
+}
+
+/// No model asks for so many at once; a server that opens calls without end is stopped.
+const MAX_CALLS: usize = 256;
+/// As long as the longest event.
+const MAX_ARGUMENT_BYTES: usize = 16 << 20;
