@@ -1,2 +1,7 @@
-//! Entry point.
-fn main() {}
+//! The program `zeroclaw`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    zeroclaw_app::cli::zeroclaw()
+}

@@ -1,1 +1,8 @@
-//! Skeleton.
+//! Composition root of the ZeroClaw ACP programs: what the binaries call, and nothing that another crate could own.
+//!
+//! [`cli`] parses arguments and talks to the person at the terminal, [`wiring`] puts the server together, and [`agents`]
+//! decides which agent there is when nobody configured one.
+
+pub mod agents;
+pub mod cli;
+pub mod wiring;
