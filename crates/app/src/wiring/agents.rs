@@ -1,0 +1,241 @@
+//! From configuration to agents: models, tools, rules and limits of every alias. Nothing is connected here.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+
+use zeroclaw_acp_server::{AgentEntry, AgentSlot, AgentTable, ModelAccess};
+use zeroclaw_config::{Env, Family, Level, Loaded, ModelConfig, ModelRef, RiskProfile, RuntimeProfile, Secret};
+use zeroclaw_policy::{self as policy, Root, RootKind, Ruleset};
+use zeroclaw_runtime::{
+    model::{
+        ModelProvider,
+        builtin::{BuiltinProvider, builtin_commands},
+        scripted::{ScriptedConfig, ScriptedProvider},
+        vendor::{ApiKey, Family as VendorFamily, HttpClients, VendorConfig, VendorProvider},
+    },
+    tool::{ToolSettings, standard_tools},
+    turn::{Agent, ToolSet, TurnLimits},
+};
+
+use super::environment::shell_env;
+use crate::agents::default_agent;
+
+/// How long a command may run when nothing is configured.
+const SHELL_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Bytes of a tool's output that reach the model and the client.
+const MAX_OUTPUT: usize = 64 * 1024;
+
+/// How long a model may say nothing when nothing is configured.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Builds every configured agent; without any, the default one of this environment.
+#[must_use]
+pub fn agent_table(loaded: &Loaded, env: &Env) -> AgentTable {
+    let builder = Builder { loaded, env, http: HttpClients::default(), tools: Arc::new(ToolSet::new(standard_tools())) };
+    let config = &loaded.config;
+    if config.agents.is_empty() {
+        let entry = builder.default_entry();
+        let alias = entry.alias.clone();
+        return AgentTable {
+            agents: BTreeMap::from([(alias, AgentSlot::Ready(Arc::new(entry)))]),
+            default: config.acp.default_agent.clone(),
+        };
+    }
+    let agents = config
+        .agents
+        .keys()
+        .map(|alias| {
+            let slot = match config.agent_problem(alias) {
+                Some(problem) => AgentSlot::Unavailable(problem),
+                None => builder.configured(alias),
+            };
+            (alias.clone(), slot)
+        })
+        .collect();
+    AgentTable { agents, default: config.acp.default_agent.clone() }
+}
+
+struct Builder<'a> {
+    loaded: &'a Loaded,
+    env: &'a Env,
+    http: HttpClients,
+    tools: Arc<ToolSet>,
+}
+
+impl Builder<'_> {
+    fn configured(&self, alias: &str) -> AgentSlot {
+        let config = &self.loaded.config;
+        let (Some(agent), Some((reference, model))) = (config.agents.get(alias), config.model_of(alias)) else {
+            return AgentSlot::Unavailable("its model is not configured".to_owned());
+        };
+        let risk = config.effective_risk_profile(&agent.risk_profile);
+        let profile = config.effective_runtime_profile(&agent.runtime_profile);
+        let (provider, access) = self.provider(reference, model);
+        AgentSlot::Ready(Arc::new(self.entry(alias, provider, access, &risk, &profile, reference.family)))
+    }
+
+    fn default_entry(&self) -> AgentEntry {
+        let chosen = default_agent(self.env);
+        let reference = ModelRef { family: chosen.family, alias: "default".to_owned() };
+        let key = chosen.key_variable.and_then(|name| self.env.get(name));
+        let model = ModelConfig {
+            model: chosen.model.clone(),
+            api_key: key.map(|key| Secret::new(key.trim())),
+            ..ModelConfig::default()
+        };
+        let (provider, access) = self.provider(&reference, &model);
+        let config = &self.loaded.config;
+        let risk = config.effective_risk_profile("default");
+        let profile = config.effective_runtime_profile("default");
+        self.entry(chosen.alias, provider, access, &risk, &profile, chosen.family)
+    }
+
+    fn provider(&self, reference: &ModelRef, model: &ModelConfig) -> (Arc<dyn ModelProvider>, ModelAccess) {
+        let family = match reference.family {
+            Family::Builtin => {
+                let provider = BuiltinProvider::new(&reference.to_string(), self.found());
+                return (Arc::new(provider), ModelAccess::NoModel);
+            }
+            Family::Scripted => {
+                let provider = ScriptedProvider::new(ScriptedConfig {
+                    alias: reference.alias.clone(),
+                    script: model.script.clone().unwrap_or_default(),
+                    model: model.model.clone(),
+                    context_window: model.context_window,
+                });
+                return (Arc::new(provider), ModelAccess::Ready);
+            }
+            Family::Anthropic => VendorFamily::Anthropic,
+            Family::Openai => VendorFamily::Openai,
+            Family::Openrouter => VendorFamily::Openrouter,
+            Family::Gemini => VendorFamily::Gemini,
+            Family::Ollama => VendorFamily::Ollama,
+            Family::Llamacpp => VendorFamily::Llamacpp,
+            Family::Lmstudio => VendorFamily::Lmstudio,
+            Family::Vllm => VendorFamily::Vllm,
+            Family::Custom => VendorFamily::Custom,
+        };
+        // A cloud vendor without a key of its own uses the one that its own tools would use.
+        let key = match &model.api_key {
+            Some(key) => Some(key.expose().to_owned()),
+            None if model.uri.is_none() => key_variable(reference.family).and_then(|name| self.env.get(name)).map(str::to_owned),
+            None => None,
+        };
+        let access = if key.is_none() && model.uri.is_none() && key_variable(reference.family).is_some() {
+            ModelAccess::MissingKey
+        } else {
+            ModelAccess::Ready
+        };
+        let config = VendorConfig {
+            family,
+            alias: reference.alias.clone(),
+            model: model.model.clone().unwrap_or_default(),
+            api_key: key.map(ApiKey::new),
+            uri: model.uri.clone(),
+            max_output_tokens: model.max_output_tokens,
+            temperature: model.temperature,
+            context_window: model.context_window,
+            num_ctx: model.num_ctx,
+            idle_timeout: model.idle_timeout_secs.map_or(IDLE_TIMEOUT, Duration::from_secs),
+            native_tools: model.native_tools.unwrap_or(true),
+        };
+        (Arc::new(VendorProvider::new(config, self.http.clone())), access)
+    }
+
+    /// What there is on this machine to connect a model with, by name.
+    fn found(&self) -> Vec<String> {
+        let families = [Family::Anthropic, Family::Openai, Family::Openrouter, Family::Gemini];
+        let set = families.into_iter().filter_map(key_variable).filter(|name| self.env.get(name).is_some());
+        set.map(|name| format!("the environment variable {name}")).collect()
+    }
+
+    fn entry(
+        &self,
+        alias: &str,
+        provider: Arc<dyn ModelProvider>,
+        access: ModelAccess,
+        risk: &RiskProfile,
+        profile: &RuntimeProfile,
+        family: Family,
+    ) -> AgentEntry {
+        let mut limits = TurnLimits::for_window(provider.info().context_window);
+        if let Some(calls) = profile.max_tool_iterations.filter(|calls| *calls > 0) {
+            limits.max_model_calls = calls;
+        }
+        if let Some(tokens) = profile.max_context_tokens.filter(|tokens| *tokens > 0) {
+            limits.context_tokens = tokens;
+        }
+        limits.max_output_tokens = profile.max_output_tokens.filter(|tokens| *tokens > 0);
+        let settings = ToolSettings {
+            shell_timeout: profile.shell_timeout_secs.map_or(SHELL_TIMEOUT, Duration::from_secs),
+            shell_env: shell_env(self.env),
+            max_output_bytes: MAX_OUTPUT,
+        };
+        let workspace = self.loaded.agent_workspace(alias);
+        AgentEntry {
+            alias: alias.to_owned(),
+            agent: Arc::new(Agent { provider, tools: Arc::clone(&self.tools), limits }),
+            rules: Arc::new(self.rules(risk)),
+            settings: Arc::new(settings),
+            workspace: std::path::absolute(&workspace).unwrap_or(workspace),
+            extra_roots: extra_roots(risk),
+            access,
+            commands: if family == Family::Builtin { builtin_commands().to_vec() } else { Vec::new() },
+        }
+    }
+
+    fn rules(&self, risk: &RiskProfile) -> Ruleset {
+        let level = match risk.level.unwrap_or_default() {
+            Level::Readonly => policy::Level::Readonly,
+            Level::Supervised => policy::Level::Supervised,
+            Level::Full => policy::Level::Full,
+        };
+        let paths = &self.loaded.paths;
+        // Keys, and our own bookkeeping: no level makes these an agent's business.
+        let mut forbidden: Vec<PathBuf> = vec![
+            "/etc/shadow".into(),
+            "/etc/gshadow".into(),
+            paths.config_file.clone(),
+            paths.data_dir.join("sessions"),
+        ];
+        if let Some(home) = self.env.home() {
+            forbidden.extend([".ssh", ".gnupg", ".aws"].map(|name| PathBuf::from(home).join(name)));
+        }
+        forbidden.extend(risk.forbidden_paths.iter().map(PathBuf::from).filter(|path| path.is_absolute()));
+        Ruleset {
+            level,
+            auto_approve: risk.auto_approve.clone(),
+            always_ask: risk.always_ask.clone(),
+            excluded_tools: risk.excluded_tools.clone(),
+            forbidden_paths: forbidden,
+        }
+    }
+}
+
+/// Directories that the operator opened besides the session's own. Relative ones say nothing without a directory to start at.
+fn extra_roots(risk: &RiskProfile) -> Vec<Root> {
+    let of = |paths: &[String], kind: RootKind| {
+        let absolute = paths.iter().map(PathBuf::from).filter(|path| path.is_absolute());
+        absolute.map(|path| Root::new(path, kind)).collect::<Vec<Root>>()
+    };
+    let mut roots = of(&risk.allowed_roots, RootKind::Additional);
+    roots.extend(of(&risk.read_only_roots, RootKind::ReadOnly));
+    roots
+}
+
+/// The variable that a vendor's own tools read its key from; local servers need none.
+fn key_variable(family: Family) -> Option<&'static str> {
+    match family {
+        Family::Anthropic => Some("ANTHROPIC_API_KEY"),
+        Family::Openai => Some("OPENAI_API_KEY"),
+        Family::Openrouter => Some("OPENROUTER_API_KEY"),
+        Family::Gemini => Some("GEMINI_API_KEY"),
+        Family::Ollama
+        | Family::Llamacpp
+        | Family::Lmstudio
+        | Family::Vllm
+        | Family::Custom
+        | Family::Builtin
+        | Family::Scripted => None,
+    }
+}

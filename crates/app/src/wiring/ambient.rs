@@ -1,0 +1,37 @@
+//! Time and randomness, from the operating system.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ulid::Ulid;
+
+/// Milliseconds since the epoch; zero for a clock before it.
+pub(super) fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// A new session id: `s-` and a lower-case ULID, whose 80 random bits nobody can guess.
+pub(super) fn session_id() -> String {
+    let mut random = [0; 16];
+    if getrandom::fill(&mut random).is_err() {
+        // Without randomness an id could be guessed. Ids of this shape are refused nowhere, so the process must not go on.
+        tracing::error!("the operating system gives no random numbers");
+        std::process::abort();
+    }
+    let ulid = Ulid::from_parts(u64::try_from(now_ms()).unwrap_or_default(), u128::from_le_bytes(random));
+    format!("s-{}", ulid.to_string().to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::session_id;
+
+    #[test]
+    fn session_ids_look_as_documented_and_differ() {
+        let (a, b) = (session_id(), session_id());
+        assert_ne!(a, b);
+        assert_eq!(a.len(), 28);
+        assert!(a.starts_with("s-"));
+        assert!(a[2..].bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_lowercase()));
+    }
+}

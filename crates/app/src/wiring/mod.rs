@@ -1,0 +1,131 @@
+//! Puts the agent server together and serves it: the one place where configuration, store, models, tools and transport meet.
+
+mod agents;
+mod ambient;
+mod environment;
+mod places;
+mod store;
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::Context as _;
+use zeroclaw_acp_protocol::ErrorTable;
+use zeroclaw_acp_server::{Ambient, OnDisconnect, Server, ServerSettings};
+use zeroclaw_acp_transport::{Limits, stdio};
+use zeroclaw_config::{Env, ErrorCodes, Loaded};
+
+pub use agents::agent_table;
+pub use places::absolute_places;
+
+/// Bytes of output that wait for the client before a turn is told to wait.
+const OUTBOX_HIGH: usize = 1024 * 1024;
+
+/// How long the end may take: an editor that closed the pipe waits for the process.
+const GRACE: Duration = Duration::from_millis(1800);
+
+/// Worker threads. The work of one client is encoding beside storing, so two are what it can use.
+const WORKERS: usize = 2;
+
+/// What the command line decides about a server.
+#[derive(Debug, Clone, Default)]
+pub struct ServeOptions {
+    /// The configuration directory; absent means the usual place.
+    pub config_dir: Option<PathBuf>,
+    /// Overrides `acp.max_sessions`.
+    pub max_sessions: Option<usize>,
+    /// Overrides `acp.session_timeout_secs`.
+    pub session_timeout_secs: Option<u64>,
+}
+
+/// Serves one client on standard input and output until the input ends.
+///
+/// # Errors
+/// When the configuration cannot be used or the operating system refuses a thread.
+pub fn serve_stdio(options: ServeOptions) -> anyhow::Result<ExitCode> {
+    let env = Env::from_os_vars(std::env::vars_os());
+    let paths = zeroclaw_config::resolve_paths(options.config_dir.as_deref(), &env)?;
+    let loaded = zeroclaw_config::load(&paths, &env)?;
+    if !loaded.ignored.is_empty() {
+        tracing::debug!(ignored = loaded.ignored.join(", "), "settings of other programs were left alone");
+    }
+    let loaded = absolute_places(loaded)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .thread_name("acp-worker")
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let code = runtime.block_on(serve(&options, &loaded, &env));
+    // What still blocks (a file system that hangs) must not hold up the end.
+    runtime.shutdown_background();
+    code
+}
+
+async fn serve(options: &ServeOptions, loaded: &Loaded, env: &Env) -> anyhow::Result<ExitCode> {
+    let stop = stop_signal()?;
+    let store = store::open(loaded).await;
+    let settings = settings(options, loaded)?;
+    let table = agent_table(loaded, env);
+    let ambient = Ambient { now_ms: Box::new(ambient::now_ms), session_id: Box::new(ambient::session_id) };
+    let server = Server::new(settings, table, store.clone(), ambient);
+    let limits = Limits { max_line: loaded.config.acp.max_line_bytes, outbox_high: OUTBOX_HIGH };
+    let connect = |outbox| server.connect(outbox, None, OnDisconnect::End);
+    let end = stdio::serve(std::io::stdin(), std::io::stdout(), limits, GRACE, connect, stop)
+        .await
+        .context("cannot serve standard input")?;
+    if let Some(store) = store
+        && let Err(error) = store.close().await
+    {
+        tracing::warn!(%error, "the session store could not be closed");
+    }
+    Ok(match end {
+        stdio::End::Clean => ExitCode::SUCCESS,
+        stdio::End::OutputLost => {
+            tracing::warn!("the client stopped reading; some output was not written");
+            ExitCode::SUCCESS
+        }
+    })
+}
+
+fn settings(options: &ServeOptions, loaded: &Loaded) -> anyhow::Result<ServerSettings> {
+    let acp = &loaded.config.acp;
+    let timeout = options.session_timeout_secs.unwrap_or(acp.session_timeout_secs);
+    Ok(ServerSettings {
+        max_sessions: options.max_sessions.unwrap_or(acp.max_sessions),
+        session_timeout: Duration::from_secs(timeout),
+        errors: match acp.error_codes {
+            ErrorCodes::Zeroclaw => ErrorTable::Zeroclaw,
+            ErrorCodes::Spec => ErrorTable::Spec,
+        },
+        strict: acp.strict,
+        install_root: loaded.paths.config_dir.clone(),
+        process_dir: std::env::current_dir().context("the working directory is gone")?,
+        version: env!("CARGO_PKG_VERSION"),
+    })
+}
+
+/// Resolves when the process is asked to end.
+#[cfg(unix)]
+fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => tracing::info!("ended by SIGTERM"),
+            _ = interrupt.recv() => tracing::info!("ended by SIGINT"),
+        }
+    })
+}
+
+/// Resolves when the process is asked to end.
+#[cfg(not(unix))]
+fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
+    Ok(async {
+        // An error means that there is no console to be interrupted from.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    })
+}
