@@ -162,9 +162,10 @@ async fn drive(
     Ok(code)
 }
 
-/// Forwards each Ctrl-C. When two wait already, nobody listens because a write is stuck, and only leaving helps.
+/// Forwards each Ctrl-C. When one waits already, nobody listens because a write is stuck, and only leaving helps: the
+/// agent ends with its input.
 fn interrupts() -> mpsc::Receiver<()> {
-    let (sender, interrupts) = mpsc::channel(2);
+    let (sender, interrupts) = mpsc::channel(1);
     tokio::spawn(async move {
         while tokio::signal::ctrl_c().await.is_ok() {
             if let Err(mpsc::error::TrySendError::Full(())) = sender.try_send(()) {
