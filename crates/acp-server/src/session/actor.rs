@@ -241,6 +241,8 @@ impl Actor {
             Some(done) => {
                 self.history = done.history;
                 self.next_turn += u64::from(done.began);
+                // Only now: a prompt that follows the answer finds the session free.
+                self.scene.answer(&running.asked, &done.answer);
             }
             None => {
                 // The task guards against panics inside of the turn; this is one in our own bookkeeping.
@@ -320,10 +322,11 @@ impl Actor {
     async fn end(mut self, goodbyes: Vec<Goodbye>) {
         if let Some(running) = self.running.take() {
             running.cancel.cancel();
-            if running.task.await.is_err() {
-                let error = CallError::new(ErrorKind::Internal, "the turn failed: internal error");
-                running.asked.client.respond::<()>(&running.asked.id, Err(&error));
-            }
+            let answer = match running.task.await {
+                Ok(done) => done.answer,
+                Err(_) => Err(CallError::new(ErrorKind::Internal, "the turn failed: internal error")),
+            };
+            self.scene.answer(&running.asked, &answer);
         }
         // Nothing is taken from here on; what waits is answered.
         self.inputs.close();

@@ -62,10 +62,20 @@ pub(super) struct TurnDone {
     pub(super) history: Vec<Arc<Message>>,
     /// Whether the turn's number was used.
     pub(super) began: bool,
+    /// How the prompt is to be answered, once the session takes the next one: a client that has read the answer may
+    /// prompt again at once.
+    pub(super) answer: Result<Answer, CallError>,
+}
+
+/// What a prompt's result is made of.
+#[derive(Debug)]
+pub(super) struct Answer {
+    outcome: TurnOutcome,
+    persisted: bool,
 }
 
 impl TurnScene {
-    /// Runs a prompt from the raw parameter to the answer. Never panics: what panics inside is the turn's failure.
+    /// Runs a prompt from the raw parameter to its stored end. Never panics: what panics inside is the turn's failure.
     pub(super) async fn run(
         self: Arc<Self>,
         turn: u64,
@@ -77,10 +87,7 @@ impl TurnScene {
     ) -> TurnDone {
         let taken = match self.take(raw).await {
             Ok(taken) => taken,
-            Err(error) => {
-                asked.client.respond::<()>(&asked.id, Err(&error));
-                return TurnDone { history, began: false };
-            }
+            Err(error) => return TurnDone { history, began: false, answer: Err(error) },
         };
         let title = title(&taken.text);
         self.begin(turn, &taken, &asked);
@@ -94,8 +101,8 @@ impl TurnScene {
             history = before;
         }
         self.title(turn, title).await;
-        self.finish(turn, &outcome, &asked).await;
-        TurnDone { history, began: true }
+        let answer = self.finish(turn, outcome).await;
+        TurnDone { history, began: true, answer }
     }
 
     async fn take(&self, raw: Box<RawValue>) -> Result<TakenPrompt, CallError> {
@@ -176,9 +183,9 @@ impl TurnScene {
         }
     }
 
-    /// Stores the end and answers, in this order, both after every update of the turn.
-    async fn finish(&self, turn: u64, outcome: &Result<TurnOutcome, Broken>, asked: &Asked) {
-        let (state, stop) = match outcome {
+    /// Stores the end, after every update of the turn.
+    async fn finish(&self, turn: u64, outcome: Result<TurnOutcome, Broken>) -> Result<Answer, CallError> {
+        let (state, stop) = match &outcome {
             Ok(outcome) if outcome.stop == StopReason::Cancelled => (TurnState::Cancelled, Some(outcome.stop)),
             Ok(outcome) => (TurnState::Completed, Some(outcome.stop)),
             Err(_) => (TurnState::Failed, None),
@@ -195,8 +202,8 @@ impl TurnScene {
             self.warn_unsaved(turn).await;
         }
         match outcome {
-            Ok(outcome) => self.answer(outcome, persisted, asked),
-            Err(broken) => asked.client.respond::<()>(&asked.id, Err(&broken.to_call_error())),
+            Ok(outcome) => Ok(Answer { outcome, persisted }),
+            Err(broken) => Err(broken.to_call_error()),
         }
     }
 
@@ -212,7 +219,13 @@ impl TurnScene {
         self.pump.barrier().await;
     }
 
-    fn answer(&self, outcome: &TurnOutcome, persisted: bool, asked: &Asked) {
+    /// Answers a prompt.
+    pub(super) fn answer(&self, asked: &Asked, answer: &Result<Answer, CallError>) {
+        let Answer { outcome, persisted } = match answer {
+            Ok(answer) => answer,
+            Err(error) => return asked.client.respond::<()>(&asked.id, Err(error)),
+        };
+        let persisted = *persisted;
         let strict = self.server.settings.strict;
         let content = if outcome.stop == StopReason::Cancelled {
             format!("{}\n\n[turn cancelled via client]", outcome.text)
