@@ -72,7 +72,7 @@ fn scripted_turns(programs: &Programs, options: &StreamOptions) -> Result<Vec<Du
 /// A script of one turn, in JSON Lines.
 pub(super) fn script(chunks: usize) -> String {
     let text = json!({"type": "text", "text": "word after word ", "repeat": chunks});
-    let stop = json!({"type": "stop", "reason": "end_turn"});
+    let stop = json!({"type": "stop", "reason": "end"});
     format!("{text}\n{stop}\n")
 }
 

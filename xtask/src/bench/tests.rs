@@ -38,7 +38,7 @@ fn script_is_one_object_a_line() {
         script(7).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(lines.len(), 2);
     assert_eq!(lines[0]["repeat"], 7);
-    assert_eq!(lines[1], serde_json::json!({"type": "stop", "reason": "end_turn"}));
+    assert_eq!(lines[1], serde_json::json!({"type": "stop", "reason": "end"}));
 }
 
 #[test]

@@ -17,7 +17,7 @@ use zeroclaw_runtime::{
 };
 
 use super::environment::shell_env;
-use crate::agents::default_agent;
+use crate::agents::{default_agent, key_variable};
 
 /// How long a command may run when nothing is configured.
 const SHELL_TIMEOUT: Duration = Duration::from_secs(120);
@@ -31,7 +31,8 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Builds every configured agent; without any, the default one of this environment.
 #[must_use]
 pub fn agent_table(loaded: &Loaded, env: &Env) -> AgentTable {
-    let builder = Builder { loaded, env, http: HttpClients::default(), tools: Arc::new(ToolSet::new(standard_tools())) };
+    let builder =
+        Builder { loaded, env, http: HttpClients::default(), tools: Arc::new(ToolSet::new(standard_tools())) };
     let config = &loaded.config;
     if config.agents.is_empty() {
         let entry = builder.default_entry();
@@ -118,7 +119,9 @@ impl Builder<'_> {
         // A cloud vendor without a key of its own uses the one that its own tools would use.
         let key = match &model.api_key {
             Some(key) => Some(key.expose().to_owned()),
-            None if model.uri.is_none() => key_variable(reference.family).and_then(|name| self.env.get(name)).map(str::to_owned),
+            None if model.uri.is_none() => {
+                key_variable(reference.family).and_then(|name| self.env.get(name)).map(str::to_owned)
+            }
             None => None,
         };
         let access = if key.is_none() && model.uri.is_none() && key_variable(reference.family).is_some() {
@@ -221,21 +224,4 @@ fn extra_roots(risk: &RiskProfile) -> Vec<Root> {
     let mut roots = of(&risk.allowed_roots, RootKind::Additional);
     roots.extend(of(&risk.read_only_roots, RootKind::ReadOnly));
     roots
-}
-
-/// The variable that a vendor's own tools read its key from; local servers need none.
-fn key_variable(family: Family) -> Option<&'static str> {
-    match family {
-        Family::Anthropic => Some("ANTHROPIC_API_KEY"),
-        Family::Openai => Some("OPENAI_API_KEY"),
-        Family::Openrouter => Some("OPENROUTER_API_KEY"),
-        Family::Gemini => Some("GEMINI_API_KEY"),
-        Family::Ollama
-        | Family::Llamacpp
-        | Family::Lmstudio
-        | Family::Vllm
-        | Family::Custom
-        | Family::Builtin
-        | Family::Scripted => None,
-    }
 }
