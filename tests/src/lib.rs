@@ -2,6 +2,11 @@
 //! It refuses to build anything: `cargo test --workspace` has built the binaries before a test runs.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test harness aborts loudly")]
 
+pub mod replay;
+
+#[cfg(unix)]
+mod lifeline;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -10,7 +15,10 @@ use std::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
-use zeroclaw_testkit::process::{AgentProcess, hermetic};
+use zeroclaw_testkit::process::{AgentProcess, Direction, hermetic};
+
+#[cfg(unix)]
+pub use lifeline::Lifeline;
 
 /// The built binary with this name, beside the running test.
 #[must_use]
@@ -128,6 +136,14 @@ impl Lab {
         AgentProcess::spawn(self.command("zeroclaw-acp"))
     }
 
+    /// Starts `zeroclaw-acp` with these variables in its environment.
+    #[must_use]
+    pub fn start_with(&self, variables: &[(&str, &str)]) -> AgentProcess {
+        let mut command = self.command("zeroclaw-acp");
+        command.envs(variables.iter().copied());
+        AgentProcess::spawn(command)
+    }
+
     /// Starts `zeroclaw-acp` and initializes it.
     pub async fn agent(&self) -> AgentProcess {
         let mut agent = self.start();
@@ -185,4 +201,41 @@ pub fn updates_of(messages: &[Value], kind: &str) -> Vec<Value> {
 #[must_use]
 pub fn answer_text(messages: &[Value]) -> String {
     updates_of(messages, "agent_message_chunk").iter().filter_map(|update| update["content"]["text"].as_str()).collect()
+}
+
+/// Sends a line as it is and returns the next response, whatever its id; what came before it is passed over.
+pub async fn exchange(agent: &mut AgentProcess, line: &str) -> Value {
+    agent.send(line).await;
+    next_response(agent).await
+}
+
+/// The next response, whatever its id; what came before it is passed over.
+pub async fn next_response(agent: &mut AgentProcess) -> Value {
+    let mut messages = agent.recv_until(|message| message.get("method").is_none()).await;
+    messages.pop().expect("`recv_until` ends with what it waited for")
+}
+
+/// The text of the line that was received last.
+#[must_use]
+pub fn last_line(agent: &AgentProcess) -> String {
+    let mut received = agent.transcript().iter().filter(|entry| entry.direction == Direction::Received);
+    received.next_back().expect("something was received").line.clone()
+}
+
+/// The texts of the user's messages in an OpenAI request body.
+#[must_use]
+pub fn user_texts(body: &Value) -> Vec<String> {
+    let messages = body["messages"].as_array().expect("a request has messages");
+    let users = messages.iter().filter(|message| message["role"] == "user");
+    users.map(|message| content_text(&message["content"])).collect()
+}
+
+/// The text of a message's content, which is a string or a list of parts.
+#[must_use]
+pub fn content_text(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => String::new(),
+    }
 }
