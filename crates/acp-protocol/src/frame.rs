@@ -10,7 +10,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use crate::{Codes, ErrorObject};
+use crate::{Codes, ErrorKind, ErrorObject, ErrorTable};
 
 /// A request's id, kept as the JSON text it came in, so that it is echoed unchanged: strings, integers of any size, null.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -118,7 +118,9 @@ impl FrameError {
     /// The answer's error object.
     #[must_use]
     pub fn to_error(&self) -> ErrorObject {
-        ErrorObject { code: self.code, message: self.message.to_owned(), data: None }
+        let kind = if self.code == Codes::PARSE { ErrorKind::Parse } else { ErrorKind::InvalidRequest };
+        // Both have the same number in every table.
+        ErrorObject::new(ErrorTable::default(), kind, self.message)
     }
 }
 

@@ -274,3 +274,12 @@ fn answers_echo_the_id_as_it_came() {
     );
     assert_eq!(String::from_utf8_lossy(&out), expected);
 }
+
+#[test]
+fn lines_that_are_no_messages_have_a_kind_too() {
+    for (line, code, kind) in [("{", -32700, "parse_error"), ("[]", -32600, "invalid_request")] {
+        let Err(error) = Frame::parse(line.as_bytes()) else { panic!("{line} is no message") };
+        let error = error.to_error();
+        assert_eq!((error.code, error.data.and_then(|data| data.kind).as_deref()), (code, Some(kind)));
+    }
+}

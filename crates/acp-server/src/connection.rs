@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 use zeroclaw_acp_protocol::{
-    ErrorKind, ErrorObject, Frame, FrameError, MethodKind, PROTOCOL_VERSION, RequestId,
+    ErrorKind, ErrorTable, Frame, FrameError, MethodKind, PROTOCOL_VERSION, RequestId,
     params::{
         AuthenticateParams, CancelRequestParams, InitializeParams, ListSessionsParams, LoadSessionParams,
         NewSessionParams, PromptParams, SessionEventParams, SessionParams,
@@ -321,8 +321,8 @@ impl Connection for ClientConnection {
             Rejected::TooLong { id, length } => (id, format!("the line has {length} bytes, which is over the limit")),
             Rejected::InvalidUtf8 { id } => (id, "the line is not valid UTF-8".to_owned()),
         };
-        let code = zeroclaw_acp_protocol::Codes::INVALID_REQUEST;
-        self.client.refuse(id.as_ref(), &ErrorObject { code, message, data: None });
+        let error = CallError::new(ErrorKind::InvalidRequest, message);
+        self.client.refuse(id.as_ref(), &error.to_wire(ErrorTable::default()));
     }
 
     async fn end(self: Box<Self>) {
