@@ -63,14 +63,21 @@ impl Workspace {
             }
             additional.push(directory(&request.process_dir, text)?);
         }
-        let own = agent_workspace(&entry.workspace).map_err(|error| {
+        let own = agent_workspace(&entry.workspace).inspect_err(|error| {
             tracing::warn!(%error, agent = %entry.alias, "the agent's workspace cannot be opened");
-            CallError::new(zeroclaw_acp_protocol::ErrorKind::Internal, "the agent's workspace cannot be opened")
-        })?;
-        let cwd = cwd.unwrap_or_else(|| own.clone());
+        });
+        let cwd = match (cwd, &own) {
+            (Some(cwd), _) => cwd,
+            (None, Ok(own)) => own.clone(),
+            (None, Err(_)) => {
+                let message = "the agent's workspace cannot be opened";
+                return Err(CallError::new(zeroclaw_acp_protocol::ErrorKind::Internal, message));
+            }
+        };
         let mut roots = vec![Root::new(cwd.clone(), RootKind::Session)];
         roots.extend(additional.iter().map(|path| Root::new(path.clone(), RootKind::Additional)));
-        roots.push(Root::new(own, RootKind::Agent));
+        // On a read-only disk it cannot be made; a session that has a directory of its own works without.
+        roots.extend(own.ok().map(|own| Root::new(own, RootKind::Agent)));
         for root in &entry.extra_roots {
             // A directory of the configuration that is not there now opens nothing.
             if let Ok(path) = root.path().canonicalize()
