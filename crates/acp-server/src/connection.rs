@@ -97,8 +97,8 @@ impl ClientConnection {
                 self.client.respond(id, Ok(&Empty {}));
                 Ok(())
             }
-            MethodKind::SessionClose => self.to_session(params, |client, id| Input::Close { client, id }, id).await,
-            MethodKind::SessionStop => self.to_session(params, |client, id| Input::Stop { client, id }, id).await,
+            MethodKind::SessionClose => self.session_close(id, params).await,
+            MethodKind::SessionStop => self.session_stop(id, params).await,
             MethodKind::SessionList => self.session_list(id, params),
             MethodKind::SessionEvent => self.session_event(Some(id), params).await,
             MethodKind::Authenticate => self.authenticate(id, params),
@@ -217,15 +217,20 @@ impl ClientConnection {
         self.hand_over(&session, input).await
     }
 
-    async fn to_session(
-        &self,
-        params: Params<'_>,
-        input: impl FnOnce(Arc<Client>, RequestId) -> Input,
-        id: &RequestId,
-    ) -> Result<(), CallError> {
+    async fn session_close(&self, id: &RequestId, params: Params<'_>) -> Result<(), CallError> {
+        let params = SessionParams::parse(params)?;
+        // Closing keeps the record; where there is none the method is not offered (ZeroClaw dialect, `initialize`).
+        if self.server.durable().is_none() {
+            return Err(CallError::session_not_found(&params.session_id));
+        }
+        let session = self.find(&params.session_id)?;
+        self.hand_over(&session, Input::Close { client: Arc::clone(&self.client), id: id.clone() }).await
+    }
+
+    async fn session_stop(&self, id: &RequestId, params: Params<'_>) -> Result<(), CallError> {
         let params = SessionParams::parse(params)?;
         let session = self.find(&params.session_id)?;
-        self.hand_over(&session, input(Arc::clone(&self.client), id.clone())).await
+        self.hand_over(&session, Input::Stop { client: Arc::clone(&self.client), id: id.clone() }).await
     }
 
     fn find(&self, id: &str) -> Result<Arc<LiveSession>, CallError> {
