@@ -268,9 +268,9 @@ fn covers(action: &Action) -> String {
         Action::Write { path, .. } => {
             format!("changes to {}", one_line(&path.absolute().display().to_string(), MAX_COVERS))
         }
-        Action::Run { argv, cwd, .. } => format!(
+        Action::Run { shown, cwd, .. } => format!(
             "exactly `{}` in {}",
-            one_line(&argv.join(" "), MAX_COVERS),
+            one_line(shown, MAX_COVERS),
             one_line(&cwd.absolute().display().to_string(), MAX_COVERS)
         ),
         Action::Converse => "this tool".to_owned(),
