@@ -1,6 +1,14 @@
 //! One test binary; each topic is a module, and a file that is not listed here fails the build of none: see `every_file_is_listed`.
 
 #[cfg(test)]
+mod cases_cancel;
+#[cfg(test)]
+mod cases_content;
+#[cfg(test)]
+mod cases_permissions;
+#[cfg(test)]
+mod cases_tools;
+#[cfg(test)]
 mod cli;
 #[cfg(test)]
 mod crash;
@@ -12,6 +20,8 @@ mod models;
 mod sdk;
 #[cfg(test)]
 mod smoke;
+#[cfg(test)]
+mod turns;
 
 #[test]
 fn every_file_is_listed() {
