@@ -11,8 +11,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::{Stream, stream::BoxStream};
-use tokio::time::{Instant, Sleep, sleep_until};
+use futures::{Stream, StreamExt, stream::BoxStream};
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use crate::model::{
     ModelError, ModelEvent, ModelStop, Usage,
@@ -107,11 +107,15 @@ impl<D: Decode> Answer<D> {
         }
     }
 
-    /// Reads the end of a body whose events are over, if it is there already: only then the connection is used again.
-    fn drain(&mut self, context: &mut Context<'_>) {
-        if let Some(body) = &mut self.body {
-            let _ = body.as_mut().poll_next(context);
-        }
+    /// Reads the end of a body whose events are over, beside everything else: only then the connection is used again,
+    /// and the next call of a tool loop needs no new handshake.
+    fn drain(&mut self) {
+        let Some(body) = self.body.take() else { return };
+        tokio::spawn(async move {
+            let rest = body.take(DRAIN_CHUNKS).for_each(|_| async {});
+            // A connection that stays open is given up.
+            let _ = timeout(DRAIN_TIME, rest).await;
+        });
     }
 
     fn finish(&mut self) {
@@ -165,7 +169,7 @@ impl<D: Decode> Stream for Answer<D> {
                     this.heard = Instant::now();
                     let reach = this.decoder.feed(&bytes, &mut this.events);
                     if reach == Ok(Reach::Ended) {
-                        this.drain(context);
+                        this.drain();
                     }
                     this.reached(reach);
                 }
@@ -196,3 +200,7 @@ impl<D: Decode> Stream for Answer<D> {
 
 /// How long counts and the end mark may come after the reason of the end; vendors send them at once or never.
 const FINISH_GRACE: Duration = Duration::from_millis(500);
+/// How long the end of a body may come after its last event.
+const DRAIN_TIME: Duration = Duration::from_secs(1);
+/// How much may still come; more is not an end.
+const DRAIN_CHUNKS: usize = 8;

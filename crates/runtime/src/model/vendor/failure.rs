@@ -68,13 +68,17 @@ impl Said {
         let lower = self.message.to_ascii_lowercase();
         let says = |phrases: &[&str]| phrases.iter().any(|phrase| lower.contains(phrase));
         let size_is_possible = !matches!(status, Some(401 | 402 | 403 | 404 | 429 | 529));
+        // A status below 500 knows better than a word in the body.
+        let codes_count = status.is_none_or(|status| status >= 500);
         if has(QUOTA_CODES) || status == Some(402) || says(QUOTA_PHRASES) {
             ModelError::Request(message)
         } else if has(CONTEXT_CODES) || size_is_possible && says(CONTEXT_PHRASES) {
             ModelError::ContextOverflow(message)
         } else if matches!(status, Some(401 | 403)) || has(AUTH_CODES) || says(AUTH_PHRASES) {
             ModelError::Auth(message)
-        } else if matches!(status, Some(408 | 425 | 429 | 500 | 502..=504 | 520..=524 | 529)) || has(TRANSIENT_CODES) {
+        } else if matches!(status, Some(408 | 425 | 429 | 500 | 502..=504 | 520..=524 | 529))
+            || codes_count && has(TRANSIENT_CODES)
+        {
             ModelError::Transient { message, retry_after }
         } else if status.is_some() || has(REQUEST_CODES) {
             ModelError::Request(message)

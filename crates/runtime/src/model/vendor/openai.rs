@@ -38,9 +38,14 @@ pub(super) async fn stream(
     }
     let body = request::body(config, request)?;
     let response = clients.post(config, url, headers, body).await?;
-    let decoder = Decoder::new(format!("call_{}", request.messages.len()), config.api_key.clone());
+    let decoder = decoder(format!("call_{}", request.messages.len()), config.api_key.clone());
     let key = config.api_key.clone();
     Ok(Answer::new(response.bytes_stream().boxed(), decoder, config.idle_timeout, key).boxed())
+}
+
+/// A decoder for one answer; calls without an id are named after `id_base`.
+pub(super) fn decoder(id_base: String, key: Option<ApiKey>) -> impl Decode {
+    Decoder::new(id_base, key)
 }
 
 /// Understands the stream.
