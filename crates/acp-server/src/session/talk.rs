@@ -15,7 +15,7 @@ use zeroclaw_acp_protocol::{
 };
 use zeroclaw_policy::Decision;
 use zeroclaw_runtime::{
-    tool::{ToolContent, ToolKind},
+    tool::{ToolContent, ToolKind, show},
     turn::{Answer, Approval, ApprovalRequest, Approver, Asker},
 };
 
@@ -152,10 +152,13 @@ impl Asker for Talk {
         if choices.len() > MAX_CHOICES {
             return Answer::Unsupported(format!("a question has at most {MAX_CHOICES} choices"));
         }
+        // What a model wrote is shown with its hidden characters visible; the answer is the choice as it was written.
+        let names: Vec<String> = choices.iter().map(|choice| show::line(choice)).collect();
+        let title = show::title(question);
         let ids: Vec<String> = (0..choices.len()).map(|index| format!("choice-{index}")).collect();
         let mut options: Vec<PermissionOption<'_>> = ids
             .iter()
-            .zip(choices)
+            .zip(&names)
             .map(|(id, name)| PermissionOption { option_id: id, name, kind: PermissionOptionKind::AllowOnce })
             .collect();
         options.push(PermissionOption {
@@ -163,10 +166,10 @@ impl Asker for Talk {
             name: "None of these",
             kind: PermissionOptionKind::RejectOnce,
         });
-        let shown = [ToolContent::Text(question.to_owned())];
+        let shown = [ToolContent::Text(show::text(question))];
         let tool_call = PermissionToolCall {
             tool_call_id: call_id,
-            title: question.lines().next().unwrap_or(question),
+            title: &title,
             name: "ask_user",
             kind: encode::kind(ToolKind::Other),
             status: CallStatus::Pending,

@@ -191,7 +191,7 @@ impl Tool for AskUser {
             }
         }
         let title = show::title(&format!("Ask: {question}"));
-        let content = vec![ToolContent::Text(question.clone())];
+        let content = vec![ToolContent::Text(show::text(&question))];
         Ok(Box::new(Call { title, content, talk: Talk::Question { question, choices } }))
     }
 }
@@ -248,8 +248,8 @@ impl Tool for EscalateToHuman {
             Priority::Low => "low",
         };
         let title = show::title(&format!("Escalate ({urgency}): {summary}"));
-        let content = vec![ToolContent::Text(summary.clone())];
-        let message = format!("**[Needs a person, urgency {urgency}]** {summary}");
+        let content = vec![ToolContent::Text(show::text(&summary))];
+        let message = format!("**[Needs a person, urgency {urgency}]** {}", show::text(&summary));
         let talk = Talk::Escalation { summary, message, wait: wait.unwrap_or(false) };
         Ok(Box::new(Call { title, content, talk }))
     }

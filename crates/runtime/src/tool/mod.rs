@@ -13,7 +13,7 @@ mod list_dir;
 pub mod output;
 mod pattern;
 mod shell;
-mod show;
+pub mod show;
 mod text;
 mod walk;
 

@@ -7,17 +7,25 @@ use std::fmt::Write;
 const MAX_TITLE: usize = 200;
 
 /// Makes one line out of a text: line breaks, control and invisible characters become escapes.
-pub(crate) fn line(text: &str) -> String {
+#[must_use]
+pub fn line(text: &str) -> String {
     escape(text, Breaks::Escape)
 }
 
 /// A title: one line of bounded length.
-pub(crate) fn title(text: &str) -> String {
+#[must_use]
+pub fn title(text: &str) -> String {
     let shown = line(text);
     match shown.char_indices().nth(MAX_TITLE) {
         Some((cut, _)) => format!("{}…", shown.get(..cut).unwrap_or_default()),
         None => shown,
     }
+}
+
+/// Text of several lines: line breaks and tabs stay, other invisible characters become escapes.
+#[must_use]
+pub fn text(text: &str) -> String {
+    escape(text, Breaks::Keep)
 }
 
 /// Text as a code block: line breaks and tabs stay, other invisible characters become escapes.
