@@ -188,9 +188,13 @@ impl Client {
         let _nobody_waits = sender.try_send(answer);
     }
 
-    /// The client is going: nobody waits for it to read any more, and no answer will come.
+    /// The client is going: nobody waits for it to read any more.
     pub(crate) fn leave(&self) {
         self.leaving.cancel();
+    }
+
+    /// The client is gone: no answer will come to what it was asked.
+    pub(crate) fn forget_questions(&self) {
         lock(&self.asked).clear();
     }
 }

@@ -335,6 +335,9 @@ impl Connection for ClientConnection {
         match self.on_disconnect {
             OnDisconnect::End => self.server.end_sessions_of(&self.client).await,
         }
+        // Last, so that a turn that ends here is cancelled: an open question that is merely answered with no
+        // would send the turn on to its next model call.
+        self.client.forget_questions();
     }
 }
 
