@@ -60,7 +60,8 @@ impl Broken {
                     self.open.entry(id.into_owned()).or_insert_with(|| seen.name.unwrap_or_default().into_owned());
                 }
             }
-            ("agent_message_chunk", _) => {
+            // While a call is open it is a tool that speaks: the model has ended its answer before its calls begin.
+            ("agent_message_chunk", _) if self.open.is_empty() => {
                 let text = seen.content.and_then(|raw| serde_json::from_str::<Text>(raw.get()).ok());
                 self.text.push_str(&text.map(|text| text.text).unwrap_or_default());
             }
