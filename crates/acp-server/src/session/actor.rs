@@ -121,7 +121,7 @@ pub(super) fn start(scene: Arc<TurnScene>, standing: Standing, slot: Slot) -> Ar
         notes: Vec::new(),
         stops: Vec::new(),
         announced: false,
-        _slot: slot,
+        slot: Some(slot),
     };
     tokio::spawn(actor.run());
     live
@@ -143,7 +143,8 @@ struct Actor {
     /// Stop requests that wait for the running turn; while there are any, no prompt is taken.
     stops: Vec<(Arc<Client>, RequestId)>,
     announced: bool,
-    _slot: Slot,
+    /// Given back at the end, before anybody is told of the end.
+    slot: Option<Slot>,
 }
 
 /// How the actor goes on after an input.
@@ -330,7 +331,6 @@ impl Actor {
         }
         // Nothing is taken from here on; what waits is answered.
         self.inputs.close();
-        self.scene.server.leave(&self.scene.id);
         self.scene.pump.barrier().await;
         self.scene.pump.close();
         if let Some(store) = self.scene.server.durable() {
@@ -339,6 +339,10 @@ impl Actor {
                 Err(error) => tracing::warn!(session = %self.scene.id, %error, "a session could not be released"),
             }
         }
+        // Only now may it be loaded again: an earlier claim would fall to the release above.
+        self.scene.server.leave(&self.scene.id);
+        // Whoever is told of the end finds the place free.
+        drop(self.slot.take());
         for goodbye in goodbyes {
             self.say(goodbye);
         }
