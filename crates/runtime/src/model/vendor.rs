@@ -132,7 +132,7 @@ pub struct VendorConfig {
     pub context_window: Option<u64>,
     /// The context length asked of an Ollama server; absent means the window, or 32,768.
     pub num_ctx: Option<u64>,
-    /// After how long without a byte an answer is given up.
+    /// After how long without a byte an answer is given up; zero means two minutes, and a day is the most.
     pub idle_timeout: Duration,
     /// Whether the model understands tool calls; if not, it is told of none.
     pub native_tools: bool,
@@ -179,7 +179,12 @@ impl VendorProvider {
     /// Makes the provider. Nothing is connected and no TLS is set up before the first call; what is wrong with the
     /// configuration is told by that call.
     #[must_use]
-    pub fn new(config: VendorConfig, http: HttpClients) -> Self {
+    pub fn new(mut config: VendorConfig, http: HttpClients) -> Self {
+        if config.idle_timeout.is_zero() {
+            config.idle_timeout = DEFAULT_IDLE;
+        }
+        config.idle_timeout = config.idle_timeout.min(LONGEST_IDLE);
+        config.api_key = config.api_key.filter(|key| !key.expose().trim().is_empty());
         let known = match config.family {
             Family::Ollama => ollama::context_length(&config),
             Family::Anthropic
@@ -238,3 +243,8 @@ fn turns<'a>(config: &VendorConfig, request: &'a ModelRequest) -> Vec<Turn<'a>> 
     }
     turns
 }
+
+/// Long enough for a large prompt on a slow machine.
+const DEFAULT_IDLE: Duration = Duration::from_secs(120);
+/// Nobody waits longer, and no clock overflows.
+const LONGEST_IDLE: Duration = Duration::from_secs(86_400);

@@ -1,14 +1,41 @@
-//! The example of the documentation does what the documentation says.
+//! The documents say what is there, and their examples work.
 
 use futures::TryStreamExt;
 use zeroclaw_runtime::model::{
     ModelError, ModelEvent, ModelProvider, ModelStop,
+    builtin::builtin_commands,
     scripted::{ScriptedConfig, ScriptedProvider},
+    vendor::Family,
 };
 
 use crate::support::request;
 
 const DOCUMENT: &str = include_str!("../../../../docs/scripted-model.md");
+const MODELS: &str = include_str!("../../../../docs/models.md");
+
+#[test]
+fn every_family_and_command_is_documented() {
+    for family in [
+        Family::Anthropic,
+        Family::Openai,
+        Family::Openrouter,
+        Family::Gemini,
+        Family::Ollama,
+        Family::Llamacpp,
+        Family::Lmstudio,
+        Family::Vllm,
+        Family::Custom,
+    ] {
+        let row = MODELS.lines().find(|line| line.starts_with(&format!("| `{}` |", family.as_str())));
+        let row = row.unwrap_or_else(|| panic!("{} has a row", family.as_str()));
+        let address = family.default_uri().map_or("`uri` is needed".to_owned(), |uri| format!("`{uri}`"));
+        assert!(row.contains(&address), "{row}");
+    }
+    for command in builtin_commands() {
+        let usage = format!("/{} {}", command.name, command.hint.replace('|', "\\|"));
+        assert!(MODELS.contains(&format!("| `{}` |", usage.trim())), "{usage}");
+    }
+}
 
 #[tokio::test]
 async fn the_documented_example_plays() {
