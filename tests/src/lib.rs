@@ -125,7 +125,7 @@ impl Lab {
     /// A command of a built binary with this lab's home and a cleared environment.
     #[must_use]
     pub fn command(&self, name: &str) -> Command {
-        let mut command: Command = hermetic(&binary(name), &self.home()).into();
+        let mut command = hermetic(&binary(name), &self.home());
         command.current_dir(self.root.path());
         command
     }

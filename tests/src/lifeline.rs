@@ -11,7 +11,7 @@ use std::{
 use tokio::sync::mpsc;
 
 /// How long an event is awaited; it bounds only tests that have failed.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// The reading side.
 #[derive(Debug)]

@@ -5,13 +5,25 @@ mod cases_cancel;
 #[cfg(test)]
 mod cases_content;
 #[cfg(test)]
+mod cases_framing;
+#[cfg(test)]
+mod cases_handshake;
+#[cfg(test)]
 mod cases_permissions;
+#[cfg(test)]
+mod cases_sessions;
+#[cfg(test)]
+mod cases_stdout;
 #[cfg(test)]
 mod cases_tools;
 #[cfg(test)]
 mod cli;
 #[cfg(test)]
 mod crash;
+#[cfg(test)]
+mod dialect;
+#[cfg(test)]
+mod dialect_errors;
 #[cfg(test)]
 mod durable;
 #[cfg(test)]
