@@ -1,11 +1,11 @@
 //! Language models behind HTTP: one provider for every vendor family.
 //!
 //! Owns the configuration of a model, the connection and the mapping of failures; each wire format has its own file.
-//! The `genai` crate speaks Gemini. It is not used for the others, because reading 0.7.2 and running it against a
-//! strict vendor showed: a CR LF cut between two reads ends an event early and its name is lost; a finish reason
-//! without `[DONE]` waits for the connection to close; a fragment of a tool call with a new null id and the name again
-//! replaces the id; an answer that was cut looks like one that ended; arguments are copied whole for each fragment;
-//! Ollama's `num_ctx` cannot be set; and message bodies go to the log.
+//! The `genai` crate speaks Gemini. It is not used for the others. Seen with 0.7.2 against the fake vendor of the tests:
+//! an Anthropic answer whose CR LF are cut between two reads is lost whole and without an error; a finish reason
+//! without an end mark hangs while the connection is open, and looks like a cut answer when it closes; a fragment that
+//! repeats the tool's name without the id replaces the id. Read in its source: each fragment copies all arguments so
+//! far, Ollama's `num_ctx` cannot be set, and message bodies go to the log.
 //!
 //! It retries nothing, follows no redirect (a key would go along), and sends keys only to the configured address.
 
