@@ -1,15 +1,13 @@
 //! Cancelling: what a client is told, what ends, and what still works afterwards.
 
 use serde_json::{Value, json};
-use zeroclaw_e2e::{Lab, answer_text, new_session, text_prompt};
+use zeroclaw_e2e::{Lab, Lifeline, answer_text, new_session, text_prompt};
 use zeroclaw_testkit::{
     model_server::{ModelServer, Part, Reply},
     process::AgentProcess,
 };
 
-use crate::turns::{
-    Lifeline, Turn, announced, asks, builtin, end_turn, is_update, last_update, runs, selected, statuses,
-};
+use crate::turns::{Turn, announced, asks, builtin, end_turn, is_update, last_update, runs, selected, statuses};
 
 /// What the text of a cancelled turn ends with.
 const MARK: &str = "\n\n[turn cancelled via client]";
@@ -64,11 +62,11 @@ async fn can_03_a_cancel_ends_a_running_command() {
     let lab = builtin("full");
     let (mut agent, session) = lab.session().await;
     for (as_request, pipe) in [(false, "first"), (true, "second")] {
-        let mut lifeline = Lifeline::new(&lab, pipe);
-        let command = format!("/run exec 3>{pipe}; sleep 600");
+        let mut lifeline = Lifeline::new(&lab.project().join(pipe));
+        let command = format!("/run {} sleep 600", lifeline.held());
         let request = agent.request("session/prompt", text_prompt(&session, &command)).await;
         agent.recv_until(runs).await;
-        lifeline.held().await;
+        lifeline.started().await;
         if as_request {
             let answer = agent.call("session/cancel", json!({"sessionId": session})).await;
             assert_eq!(answer, Ok(json!({})));
@@ -78,7 +76,7 @@ async fn can_03_a_cancel_ends_a_running_command() {
         let result = agent.response(&request).await.unwrap();
         assert_eq!(result["stopReason"], "cancelled", "{result}");
         assert_eq!(last_update(&agent.collected())["status"], "failed");
-        lifeline.released().await;
+        lifeline.gone().await;
         end_turn(&mut agent, &session, "/say 2").await;
     }
 }
@@ -239,28 +237,24 @@ async fn assert_silent(agent: &mut AgentProcess, session: &str) {
 async fn can_13_nothing_of_a_cancelled_command_lives_on() {
     let lab = builtin("full");
     let (mut agent, session) = lab.session().await;
-    let mut stubborn = Lifeline::new(&lab, "stubborn");
-    let request = agent
-        .request(
-            "session/prompt",
-            text_prompt(
-                &session,
-                "/run exec 3>stubborn; (trap '' TERM HUP INT; sleep 600; sleep 600) & nohup sleep 600 >/dev/null 2>&1 & \
-                 sh -c 'sleep 600 & wait' & sleep 600",
-            ),
-        )
-        .await;
+    let mut stubborn = Lifeline::new(&lab.project().join("stubborn"));
+    let command = format!(
+        "/run {} (trap '' TERM HUP INT; sleep 600; sleep 600) & nohup sleep 600 >/dev/null 2>&1 & sh -c 'sleep 600 & wait' & sleep 600",
+        stubborn.held()
+    );
+    let request = agent.request("session/prompt", text_prompt(&session, &command)).await;
     agent.recv_until(runs).await;
-    stubborn.held().await;
+    stubborn.started().await;
     cancel(&mut agent, &session).await;
     let result = agent.response(&request).await.unwrap();
     assert_eq!(result["stopReason"], "cancelled");
-    stubborn.released().await;
+    stubborn.gone().await;
     // The same for a command that ends by itself and leaves something behind.
-    let mut left = Lifeline::new(&lab, "left");
-    let turn = end_turn(&mut agent, &session, "/run exec 3>left; nohup sleep 600 >/dev/null 2>&1 &").await;
-    left.held().await;
-    left.released().await;
+    let mut left = Lifeline::new(&lab.project().join("left"));
+    let command = format!("/run {} nohup sleep 600 >/dev/null 2>&1 &", left.held());
+    let turn = end_turn(&mut agent, &session, &command).await;
+    left.started().await;
+    left.gone().await;
     let output = last_update(&turn.messages)["rawOutput"].as_str().unwrap().to_owned();
     assert!(output.contains("background processes were ended"), "{output}");
 }

@@ -15,8 +15,8 @@ use zeroclaw_testkit::{
 };
 
 use crate::turns::{
-    Lifeline, announced, asks, builtin, end_turn, files_below, last_update, question, runs, selected, session_with,
-    statuses, texts,
+    announced, asks, builtin, end_turn, files_below, last_update, question, runs, selected, session_with, statuses,
+    texts,
 };
 
 /// A script of one answer with these tool calls, then a last word.
@@ -241,17 +241,42 @@ async fn tlc_11_no_terminal_of_the_client_is_used() {
 
 // A command that waits for input hung until the time-out, because its input was the protocol's.
 #[tokio::test]
-async fn a_command_has_no_input_and_no_share_in_the_protocol() {
+async fn a_command_has_no_input() {
     let lab = builtin("full");
     let (mut agent, session) = lab.session().await;
-    let mut lifeline = Lifeline::new(&lab, "alive");
-    let turn =
-        end_turn(&mut agent, &session, "/run exec 3>alive; cat; read x; echo {\\\"id\\\":1}; ls /proc/self/fd | wc -l")
-            .await;
-    lifeline.held().await;
-    lifeline.released().await;
+    let turn = end_turn(&mut agent, &session, r#"/run cat; read x; echo "{\"id\":1}""#).await;
     let output = last_update(&turn.messages)["rawOutput"].as_str().unwrap().to_owned();
-    assert!(output.starts_with("{\"id\":1}\n") && output.ends_with("[exit code 0]"), "{output}");
+    assert_eq!(output, "{\"id\":1}\n[exit code 0]");
+    end_turn(&mut agent, &session, "/say 1").await;
+}
+
+// A command inherited the descriptors of its agent and could write into the protocol.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_command_has_no_descriptor_of_the_agent() {
+    let targets = |pid: &str| -> BTreeMap<String, String> {
+        let entries = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().filter_map(Result::ok);
+        let link =
+            |entry: fs::DirEntry| Some((entry.file_name().into_string().ok()?, fs::read_link(entry.path()).ok()?));
+        entries.filter_map(link).map(|(number, target)| (number, target.display().to_string())).collect()
+    };
+    let lab = builtin("full");
+    let (mut agent, session) = lab.session().await;
+    // What the test itself was started with, every process below it has.
+    let common: BTreeSet<String> = targets("self").into_values().collect();
+    let turn = end_turn(&mut agent, &session, "/run for f in /proc/$$/fd/*; do readlink $f; done").await;
+    let output = last_update(&turn.messages)["rawOutput"].as_str().unwrap().to_owned();
+    let own: BTreeSet<&str> = output.lines().collect();
+    let mut checked = 0;
+    for (number, target) in targets(&agent.pid().to_string()) {
+        let stream = ["0", "1", "2"].contains(&number.as_str());
+        // The agent's other pipes are the far ends of the command's own.
+        if (stream || target.starts_with('/')) && !common.contains(&target) && target != "/dev/null" {
+            assert!(!own.contains(target.as_str()), "descriptor {number} of the agent, {target}: {output}");
+            checked += 1;
+        }
+    }
+    assert!(checked >= 4, "three streams and the store");
 }
 
 // The name of a delivered file decided what it was called on the other side; here only its bytes do.

@@ -1,15 +1,10 @@
-//! What the tests of whole turns share: a turn with all it said, its calls by id, answers to questions, and a thread that
-//! knows when the last process of a command is gone.
+//! What the tests of whole turns share: a turn with all it said, its calls by id, and answers to questions.
 
-use std::{collections::BTreeMap, fs, io::Read, path::Path, process::Command, time::Duration};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
 use zeroclaw_e2e::{Lab, text_prompt};
 use zeroclaw_testkit::process::AgentProcess;
-
-/// How long a process or a file is awaited. It bounds only tests that have failed.
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// A lab with the built-in agent at this level.
 pub(crate) fn builtin(level: &str) -> Lab {
@@ -123,41 +118,4 @@ pub(crate) fn files_below(directory: &Path) -> Vec<String> {
     walk(directory, directory, &mut found);
     found.sort();
     found
-}
-
-/// A pipe in the project that commands hold open as descriptor 3 (`exec 3>NAME`). It tells when the first process has it
-/// and when the last one is gone, however that ended.
-pub(crate) struct Lifeline {
-    held: Option<oneshot::Receiver<()>>,
-    released: Option<oneshot::Receiver<()>>,
-}
-
-impl Lifeline {
-    pub(crate) fn new(lab: &Lab, name: &str) -> Self {
-        let path = lab.project().join(name);
-        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success(), "mkfifo");
-        let (tell_held, held) = oneshot::channel();
-        let (tell_released, released) = oneshot::channel();
-        // A thread of its own: opening blocks until there is a writer, and a failed test must not wait for it.
-        std::thread::spawn(move || {
-            let mut pipe = fs::File::open(path).unwrap();
-            let _test_is_over = tell_held.send(());
-            let mut bytes = Vec::new();
-            pipe.read_to_end(&mut bytes).unwrap();
-            let _test_is_over = tell_released.send(());
-        });
-        Self { held: Some(held), released: Some(released) }
-    }
-
-    /// Waits until a process holds it.
-    pub(crate) async fn held(&mut self) {
-        let held = self.held.take().unwrap();
-        tokio::time::timeout(LIMIT, held).await.expect("no process opens the lifeline").unwrap();
-    }
-
-    /// Waits until no process holds it any more.
-    pub(crate) async fn released(&mut self) {
-        let released = self.released.take().unwrap();
-        tokio::time::timeout(LIMIT, released).await.expect("a process of the command lives on").unwrap();
-    }
 }
