@@ -137,14 +137,14 @@ pub(crate) fn take(checked: CheckedPrompt, jail: &Arc<Jail>, rules: &Ruleset) ->
                 let name = uri.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("attachment").to_owned();
                 let stored = store_blob(jail, rules, &bytes, &uri)?;
                 let path = stored.absolute().display();
-                let is_image = mime_type.as_deref().is_some_and(|mime| mime.starts_with("image/"));
+                let is_image = mime_type.as_deref().is_some_and(|mime| mime.to_ascii_lowercase().starts_with("image/"));
                 texts.push(if is_image {
                     format!("[IMAGE:{path}]")
                 } else {
                     format!("[Document: {}] {path}", one_line(&name))
                 });
                 blocks.push(ContentBlock::ResourceLink {
-                    uri: Cow::Owned(format!("file://{path}")),
+                    uri: Cow::Owned(file_uri(stored.absolute())),
                     name: Cow::Owned(name),
                     mime_type: mime_type.map(Cow::Owned),
                 });
@@ -175,6 +175,18 @@ fn store_blob(jail: &Arc<Jail>, rules: &Ruleset, bytes: &[u8], uri: &str) -> Res
         }
         Err(error) => Err(CallError::params(format!("the attachment cannot be stored: {error}"))),
     }
+}
+
+/// The uri of an absolute path, with everything escaped that is not plain in a uri's path.
+fn file_uri(path: &Path) -> String {
+    let mut uri = String::from("file://");
+    for byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => uri.push(char::from(*byte)),
+            other => uri.push_str(&format!("%{other:02X}")),
+        }
+    }
+    uri
 }
 
 /// The uri's extension, when it is one that a file name may carry.
