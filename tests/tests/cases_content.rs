@@ -66,7 +66,7 @@ async fn cnt_01_attachments_become_files_and_unknown_blocks_are_refused() {
     let parts = json!([
         {"type": "text", "text": "Look at these."},
         blob("file:///home/user/Report%20one.PDF", Some("application/pdf"), pdf),
-        blob("file:///tmp/picture.png", Some("image/png"), png),
+        blob("file:///tmp/picture.png", Some("Image/PNG"), png),
         blob("zed:///no-extension", None, pdf),
     ]);
     prompt_parts(&mut agent, &session, parts).await;
@@ -328,4 +328,40 @@ async fn cnt_11_a_huge_result_does_not_spoil_the_session() {
     model.push(Reply::text("loaded"));
     assert_eq!(end_turn(&mut agent, &session, "again").await.result["content"], "loaded");
     assert_eq!(model.violations(), Vec::<String>::new());
+}
+
+// The link to an attachment was put together without escaping, and no editor could open it after the session was loaded.
+#[tokio::test]
+async fn a_stored_attachment_is_replayed_as_a_valid_link() {
+    let lab = builtin("full");
+    let project = lab.project().join("my project #1 100% ü");
+    fs::create_dir(&project).unwrap();
+    let mut agent = lab.agent().await;
+    let session = zeroclaw_e2e::new_session(&mut agent, &project).await;
+    let parts = json!([
+        {"type": "text", "text": "/say 1"},
+        blob("file:///tmp/picture.PNG", Some("Image/PNG"), b"bytes"),
+        {"type": "resource_link", "uri": "file:///a%20b", "name": "a b"},
+        {"type": "resource", "resource": {"uri": "file:///notes", "text": "notes"}},
+    ]);
+    prompt_parts(&mut agent, &session, parts).await;
+    agent.call("session/close", json!({"sessionId": session})).await.unwrap();
+    drop(agent.collected());
+    let load = json!({"sessionId": session, "cwd": project, "mcpServers": []});
+    agent.call("session/load", load).await.unwrap();
+    let said: Vec<Value> = zeroclaw_e2e::updates_of(&agent.collected(), "user_message_chunk")
+        .into_iter()
+        .map(|mut update| update["content"].take())
+        .collect();
+    let base = lab.project().display().to_string();
+    let uri = format!("file://{base}/my%20project%20%231%20100%25%20%C3%BC/uploads/{}.png", hex(b"bytes"));
+    assert_eq!(
+        said,
+        [
+            json!({"type": "text", "text": "/say 1"}),
+            json!({"type": "resource_link", "uri": uri, "name": "picture.PNG", "mimeType": "Image/PNG"}),
+            json!({"type": "resource_link", "uri": "file:///a%20b", "name": "a b"}),
+            json!({"type": "resource", "resource": {"uri": "file:///notes", "text": "notes"}}),
+        ]
+    );
 }

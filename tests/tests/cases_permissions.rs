@@ -548,3 +548,59 @@ async fn forbidden_paths_hold_at_every_level() {
     assert_eq!(files_below(&secrets), ["key.txt"]);
     assert_eq!(fs::read_to_string(secrets.join("key.txt")).unwrap(), "hunter2\n");
 }
+
+// Two sessions asked at once, and the answer to one was taken for the other.
+#[tokio::test]
+async fn two_open_questions_are_told_apart() {
+    let lab = builtin("supervised");
+    let mut agent = lab.agent().await;
+    let (first, second) =
+        (new_session(&mut agent, &lab.project()).await, new_session(&mut agent, &lab.project()).await);
+    let one = agent.request("session/prompt", text_prompt(&first, "/run touch first")).await;
+    let asked_first = question(&mut agent).await;
+    let two = agent.request("session/prompt", text_prompt(&second, "/run touch second")).await;
+    let asked_second = question(&mut agent).await;
+    assert_ne!(asked_first["id"], asked_second["id"]);
+    assert_eq!(asked_second["params"]["sessionId"], json!(second));
+    agent.reply(&asked_second["id"], selected("allow-once")).await;
+    assert_eq!(finished(&mut agent, &two).await.result["stopReason"], "end_turn");
+    assert_eq!(files_below(&lab.project()), ["second"]);
+    agent.reply(&asked_first["id"], selected("reject-once")).await;
+    assert_eq!(finished(&mut agent, &one).await.result["stopReason"], "end_turn");
+    assert_eq!(files_below(&lab.project()), ["second"]);
+}
+
+// A session was closed under an open dialog, and the dialog stayed.
+#[tokio::test]
+async fn closing_a_session_takes_its_question_back() {
+    let lab = builtin("supervised");
+    let (mut agent, session) = lab.session().await;
+    let request = agent.request("session/prompt", text_prompt(&session, "/run touch made")).await;
+    let asked = question(&mut agent).await;
+    let close = agent.request("session/close", json!({"sessionId": session})).await;
+    let turn = finished(&mut agent, &request).await;
+    assert_eq!(turn.result["stopReason"], "cancelled");
+    let withdrawn = turn.messages.iter().find(|message| message["method"] == "$/cancel_request").unwrap();
+    assert_eq!(withdrawn["params"]["requestId"], asked["id"]);
+    assert_eq!(last_update(&turn.messages)["status"], "failed");
+    assert_eq!(agent.response(&close).await, Ok(json!({})));
+    agent.reply(&asked["id"], selected("allow-once")).await;
+    agent.call("session/list", json!({})).await.unwrap();
+    assert!(files_below(&lab.project()).is_empty());
+}
+
+// Stopping lets the turn end by itself, so its question stays and its answer counts.
+#[tokio::test]
+async fn stopping_a_session_waits_for_the_answer() {
+    let lab = builtin("supervised");
+    let (mut agent, session) = lab.session().await;
+    let request = agent.request("session/prompt", text_prompt(&session, "/run touch made")).await;
+    let asked = question(&mut agent).await;
+    let stop = agent.request("session/stop", json!({"sessionId": session})).await;
+    let error = agent.call("session/prompt", text_prompt(&session, "/say 1")).await.unwrap_err();
+    assert!(error["code"] == -32000 || error["code"] == -32002, "{error}");
+    agent.reply(&asked["id"], selected("allow-once")).await;
+    assert_eq!(finished(&mut agent, &request).await.result["stopReason"], "end_turn");
+    assert_eq!(agent.response(&stop).await.unwrap()["stopped"], true);
+    assert_eq!(files_below(&lab.project()), ["made"]);
+}
