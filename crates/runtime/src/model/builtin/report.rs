@@ -96,6 +96,6 @@ fn first_line(content: &str) -> &str {
 }
 
 /// Words by which the loop says that a person or a rule decided against a call.
-const DENIALS: &[&str] = &["denied", "not allowed", "not permitted", "rejected", "refused", "forbidden"];
+const DENIALS: &[&str] = &["denied", "not allowed", "not permitted", "rejected", "refused", "forbidden", "no decision"];
 /// A reason is a sentence; a longer line is output that is shown with the call anyway.
 const MAX_REASON_CHARS: usize = 300;

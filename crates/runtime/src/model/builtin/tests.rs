@@ -163,7 +163,8 @@ async fn an_earlier_turn_does_not_count() {
 #[tokio::test]
 async fn a_failed_call_is_told_as_what_it_was() {
     for (content, expected) in [
-        ("denied by the user", "That was not allowed: denied by the user\n"),
+        ("the user rejected this call", "That was not allowed: the user rejected this call\n"),
+        ("no decision: nobody is there", "That was not allowed: no decision: nobody is there\n"),
         ("\nno such file: a\nmore", "That did not work: no such file: a\n"),
         ("", "That did not work: no reason given\n"),
     ] {
