@@ -68,7 +68,7 @@ async fn can_03_a_cancel_ends_a_running_command() {
         agent.recv_until(runs).await;
         lifeline.started().await;
         if as_request {
-            let answer = agent.call("session/cancel", json!({"sessionId": session})).await;
+            let answer = agent.call("session/cancel", json!({"session_id": session})).await;
             assert_eq!(answer, Ok(json!({})));
         } else {
             cancel(&mut agent, &session).await;
@@ -379,4 +379,25 @@ async fn the_calls_behind_a_cancelled_one_do_not_run() {
     let results = messages.as_array().unwrap().iter().filter(|message| message["role"] == "tool").count();
     assert_eq!(results, 3, "{messages}");
     assert_eq!(model.violations(), Vec::<String>::new());
+}
+
+// A model that called tools without end was stopped by an error, which lost the turn.
+#[tokio::test]
+async fn a_turn_that_does_not_end_stops_at_its_limit() {
+    let script = [
+        json!({"type": "tool_call", "name": "list_dir", "arguments": {"path": "."}}),
+        json!({"type": "stop"}),
+        json!({"type": "loop"}),
+    ];
+    let lab = Lab::scripted("full", &script);
+    let config = std::fs::read_to_string(lab.config_dir().join("config.toml")).unwrap();
+    lab.write_config(&format!("{config}[runtime_profiles.default]\nmax_tool_iterations = 3\n"));
+    let (mut agent, session) = lab.session().await;
+    for _ in 0..2 {
+        let turn = crate::turns::turn(&mut agent, &session, "go").await;
+        assert_eq!(turn.result["stopReason"], "max_turn_requests");
+        let calls = statuses(&turn.messages);
+        assert_eq!(calls.len(), 3);
+        assert!(calls.values().all(|steps| steps.last().is_some_and(|step| step == "completed")), "{calls:?}");
+    }
 }

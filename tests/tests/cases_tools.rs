@@ -363,6 +363,25 @@ async fn deliver_file_refuses_what_it_cannot_hand_over() {
     assert_eq!(files_below(&lab.project()), before, "a refused file left a copy");
 }
 
+// A directory for copies that leads out of the project is not written through.
+#[tokio::test]
+async fn deliver_file_does_not_follow_a_link_named_uploads() {
+    let lab = builtin("full");
+    lab.file("a.txt", "a");
+    let elsewhere = lab.home().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    let (mut agent, session) = lab.session().await;
+    for target in [elsewhere.clone(), "real".into()] {
+        fs::create_dir_all(lab.project().join("real")).unwrap();
+        std::os::unix::fs::symlink(&target, lab.project().join("uploads")).unwrap();
+        let turn = end_turn(&mut agent, &session, "/deliver a.txt").await;
+        assert_eq!(last_update(&turn.messages)["status"], "failed", "{}", target.display());
+        fs::remove_file(lab.project().join("uploads")).unwrap();
+    }
+    assert!(files_below(&elsewhere).is_empty());
+    assert_eq!(files_below(&lab.project()), ["a.txt"]);
+}
+
 // The largest file that may be handed over arrives whole, in one line, and the turn is stored.
 #[tokio::test]
 async fn deliver_file_takes_ten_mebibytes() {
