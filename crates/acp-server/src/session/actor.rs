@@ -121,6 +121,7 @@ pub(super) fn start(scene: Arc<TurnScene>, standing: Standing, slot: Slot) -> Ar
         notes: Vec::new(),
         stops: Vec::new(),
         announced: false,
+        welcomed: standing.welcomed,
         slot: Some(slot),
     };
     tokio::spawn(actor.run());
@@ -143,6 +144,8 @@ struct Actor {
     /// Stop requests that wait for the running turn; while there are any, no prompt is taken.
     stops: Vec<(Arc<Client>, RequestId)>,
     announced: bool,
+    /// A client holds the session: one made it, or a load or resume went well.
+    welcomed: bool,
     /// Given back at the end, before anybody is told of the end.
     slot: Option<Slot>,
 }
@@ -157,6 +160,8 @@ enum Next {
 enum Goodbye {
     Closed(Arc<Client>, RequestId),
     Stopped(Arc<Client>, RequestId),
+    /// The session could not be shown, so it does not stay.
+    Unshown(Arc<Client>, RequestId, StoreError),
     Signal(oneshot::Sender<()>),
 }
 
@@ -208,7 +213,7 @@ impl Actor {
                 return self.end_when_stopped();
             }
             Input::Event { client, id, params, raw } => self.event(&client, id.as_ref(), params, &raw),
-            Input::Welcome { client, id, replay } => self.welcome(&client, &id, replay).await,
+            Input::Welcome { client, id, replay } => return self.welcome(client, id, replay).await,
             Input::Commands => self.commands(),
             Input::Shutdown(done) => return Next::End(vec![Goodbye::Signal(done)]),
         }
@@ -289,12 +294,18 @@ impl Actor {
         }
     }
 
-    async fn welcome(&mut self, client: &Arc<Client>, id: &RequestId, replay: bool) {
-        let result = if replay { self.scene.pump.replay(client).await } else { Ok(()) };
+    async fn welcome(&mut self, client: Arc<Client>, id: RequestId, replay: bool) -> Next {
+        let result = if replay { self.scene.pump.replay(&client).await } else { Ok(()) };
         match result {
-            Ok(()) => client.respond(id, Ok(&Empty {})),
-            Err(error) => client.respond::<()>(id, Err(&CallError::from(error))),
+            Ok(()) => {
+                self.welcomed = true;
+                client.respond(&id, Ok(&Empty {}));
+            }
+            Err(error) if self.welcomed => client.respond::<()>(&id, Err(&CallError::from(error))),
+            // The client knows nothing of a session whose load failed and would never close it.
+            Err(error) => return Next::End(vec![Goodbye::Unshown(client, id, error)]),
         }
+        Next::Stay
     }
 
     /// Tells every client the slash commands. They are state of now, not history, so they are not logged.
@@ -360,6 +371,7 @@ impl Actor {
             Goodbye::Stopped(client, id) => {
                 client.respond(&id, Ok(&StopResult { session_id: &self.scene.id, stopped: true }));
             }
+            Goodbye::Unshown(client, id, error) => client.respond::<()>(&id, Err(&CallError::from(error))),
             // Nobody may wait any more.
             Goodbye::Signal(done) => drop(done.send(())),
         }

@@ -26,6 +26,8 @@ pub(super) struct Standing {
     pub(super) has_title: bool,
     /// Position of the next message in the store.
     pub(super) position: u64,
+    /// A client knows the session already: it is new and not loaded.
+    pub(super) welcomed: bool,
 }
 
 /// Makes a session for `session/new`.
@@ -52,7 +54,7 @@ pub(crate) async fn create(
     let pump = Pump::start(Arc::clone(&id), server.durable().cloned(), 0);
     pump.attach(Arc::clone(client));
     let scene = scene(server, &id, pump, entry, workspace, &Standing::default());
-    Ok(actor::start(scene, Standing { next_turn: 1, ..Standing::default() }, slot))
+    Ok(actor::start(scene, Standing { next_turn: 1, welcomed: true, ..Standing::default() }, slot))
 }
 
 /// Brings a stored session back for `session/load` and `session/resume`.
@@ -119,6 +121,7 @@ async fn read(
         next_turn: record.last_turn.as_ref().map_or(1, |turn| turn.turn + 1),
         has_title: record.title.is_some(),
         position,
+        welcomed: false,
     };
     Ok((record, standing))
 }

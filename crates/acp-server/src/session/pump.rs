@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use serde::Serialize;
+use serde_json::value::RawValue;
 use tokio::sync::{Notify, oneshot};
 use zeroclaw_acp_protocol::{RequestId, UpdateFrame};
 use zeroclaw_runtime::turn::Flow;
@@ -225,7 +226,7 @@ enum Step {
 #[serde(rename_all = "camelCase")]
 struct Accepted<'a> {
     session_id: &'a str,
-    prompt_id: &'a serde_json::value::RawValue,
+    prompt_id: &'a RawValue,
     seq: u64,
 }
 
@@ -357,6 +358,9 @@ impl Worker {
             let page = store.events(&self.pump.session, after, PAGE).await?;
             let Some(last) = page.last() else { return Ok(()) };
             after = last.seq;
+            for event in &page {
+                check(&event.payload)?;
+            }
             client
                 .write_updates(|out| {
                     for event in &page {
@@ -366,4 +370,15 @@ impl Worker {
                 .await;
         }
     }
+}
+
+/// Stored bytes are sent as they are, so they must still be what was stored: damage that is no JSON on one line would
+/// break every line after it.
+fn check(payload: &[u8]) -> Result<(), StoreError> {
+    let damaged = |error| StoreError::Corrupt(Arc::new(error));
+    serde_json::from_slice::<&RawValue>(payload).map_err(damaged)?;
+    if payload.contains(&b'\n') {
+        return Err(damaged(serde::ser::Error::custom("an event has more than one line")));
+    }
+    Ok(())
 }
