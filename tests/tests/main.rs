@@ -26,12 +26,18 @@ mod dialect;
 mod dialect_errors;
 #[cfg(test)]
 mod durable;
+#[cfg(all(test, target_os = "linux"))]
+mod launcher;
 #[cfg(test)]
 mod models;
+#[cfg(test)]
+mod recovery;
 #[cfg(test)]
 mod sdk;
 #[cfg(test)]
 mod smoke;
+#[cfg(test)]
+mod storage;
 #[cfg(test)]
 mod turns;
 

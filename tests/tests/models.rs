@@ -323,3 +323,85 @@ async fn mdl_12_no_message_body_is_logged_at_any_level() {
         assert!(!log.contains(body), "the log holds {body}");
     }
 }
+
+/// A turn that waited to try again could not be cancelled before the wait was over.
+#[tokio::test]
+async fn mdl_13_the_wait_for_a_busy_vendor_can_be_cancelled() {
+    let server = ModelServer::start().await;
+    let lab = custom_with_key(&server.openai_url());
+    server.push(Reply::status(429).retry_after("25"));
+    let (agent, session) = lab.session().await;
+    let mut agent = agent.with_limit(Duration::from_secs(20));
+    let request = agent.request("session/prompt", text_prompt(&session, "hello")).await;
+    server.wait_for_completed(1).await;
+    agent.notify("session/cancel", json!({"sessionId": session})).await;
+    assert_eq!(agent.response(&request).await.expect("a result")["stopReason"], "cancelled");
+    server.push(Reply::text("back"));
+    assert_eq!(prompt(&mut agent, &session, "again").await["content"], "back");
+    assert_eq!(server.requests().len(), 2, "the cancelled call was tried again");
+    assert_eq!(server.violations(), Vec::<String>::new());
+}
+
+/// A vendor that asked for days of patience got them.
+#[tokio::test]
+async fn mdl_14_a_wait_of_days_is_an_error_with_the_vendors_words() {
+    let server = ModelServer::start().await;
+    let lab = custom_with_key(&server.openai_url());
+    let body = json!({"error": {"type": "insufficient_quota", "message": "the quota is used up until next month"}});
+    for _ in 0..8 {
+        server.push(Reply::status(429).retry_after("1382400").body(body.clone()));
+    }
+    let (agent, session) = lab.session().await;
+    let mut agent = agent.with_limit(Duration::from_secs(20));
+    let failed = agent.call("session/prompt", text_prompt(&session, "hello")).await.expect_err("no quota");
+    assert_eq!(failed["code"], -32603, "{failed}");
+    assert!(failed.to_string().contains("the quota is used up until next month"), "{failed}");
+}
+
+/// A key, or a password in the address, was sent on to wherever a redirect pointed, or shown in an error.
+#[tokio::test]
+async fn mdl_15_a_redirect_takes_no_key_along() {
+    let (server, stranger) = (ModelServer::start().await, ModelServer::start().await);
+    let lab = custom_with_key(&server.openai_url());
+    let elsewhere = format!("{}/chat/completions", stranger.openai_url());
+    server.push(Reply::status(307).header("Location", &elsewhere));
+    let (mut agent, session) = lab.session().await;
+    agent.call("session/prompt", text_prompt(&session, "hello")).await.expect_err("the vendor gave no answer");
+    assert_eq!(stranger.requests().len(), 0, "the conversation went to a stranger");
+}
+
+/// The address of a vendor stood in its errors, with the password that was part of it.
+#[tokio::test]
+async fn mdl_16_a_password_in_the_address_is_not_shown() {
+    // A port that was free a moment ago: nothing listens there.
+    let gone = ModelServer::start().await.base_url();
+    let gone = gone.trim_start_matches("http://");
+    let families = [("custom", "/v1"), ("anthropic", ""), ("gemini", "/v1beta"), ("ollama", "")];
+    let tries =
+        families.map(|(family, path)| nothing_is_shown(family, format!("http://user:canary-pass@{gone}{path}")));
+    futures::future::join_all(tries).await;
+}
+
+/// A prompt to a vendor that is not there, with a password in its address.
+async fn nothing_is_shown(family: &str, uri: String) {
+    let lab = Lab::with_config(&format!(
+        "[providers.models.{family}.test]\nmodel = \"test-model\"\nuri = \"{uri}\"\napi_key = \"{KEY}\"\n\
+         [agents.main]\nmodel_provider = \"{family}.test\"\n"
+    ));
+    let log = lab.home().join("trace.log");
+    let mut command = lab.command("zeroclaw-acp");
+    command.args(["--log-level", "trace", "--log-file"]).arg(&log);
+    let mut agent = AgentProcess::spawn(command);
+    zeroclaw_e2e::initialize(&mut agent).await;
+    let session = zeroclaw_e2e::new_session(&mut agent, &lab.project()).await;
+    let failed = agent.call("session/prompt", text_prompt(&session, "hello")).await;
+    failed.expect_err("nobody listens there");
+    agent.close_stdin();
+    assert!(agent.wait().await.success());
+    for (place, bytes) in traces(&lab, &agent) {
+        for secret in [KEY, "canary-pass"] {
+            let shown: String = String::from_utf8_lossy(&bytes).chars().take(2000).collect();
+            assert!(!contains(&bytes, secret), "{family}: {place} holds {secret}:\n{shown}");
+        }
+    }
+}
