@@ -5,6 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+/// How many times the high mark may wait before no further request is taken. Updates stop at the mark itself, so only a
+/// peer that sends requests and does not read the answers gets here; without it that peer could fill the memory.
+const ANSWERABLE: usize = 16;
+
 /// Whether a producer may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a full outbox is waited for with `drained`"]
@@ -72,13 +76,23 @@ impl Outbox {
 
     /// Resolves when there is room again, or the reader is gone.
     pub async fn drained(&self) {
+        self.at_most(self.0.high).await;
+    }
+
+    /// Resolves when answers may be caused again: what is appended without waiting has a limit too, and it is kept by
+    /// whoever reads the peer's requests.
+    pub async fn answerable(&self) {
+        self.at_most(self.0.high.saturating_mul(ANSWERABLE)).await;
+    }
+
+    async fn at_most(&self, bytes: usize) {
         loop {
             let notified = self.0.drained.notified();
             tokio::pin!(notified);
             notified.as_mut().enable();
             {
                 let state = self.0.lock();
-                if state.pending.len() <= self.0.high || state.closed || state.reader_gone {
+                if state.pending.len() <= bytes || state.closed || state.reader_gone {
                     return;
                 }
             }
@@ -155,7 +169,7 @@ mod tests {
         let mut taken = Vec::new();
         assert!(reader.take(&mut taken).await);
         assert_eq!(taken, b"a\nb\n");
-        outbox.append(|buffer| buffer.extend_from_slice(b"c\n"));
+        assert_eq!(outbox.append(|buffer| buffer.extend_from_slice(b"c\n")), Flow::Ready);
         outbox.close();
         assert_eq!(outbox.append(|buffer| buffer.extend_from_slice(b"late\n")), Flow::Ready);
         assert!(reader.take(&mut taken).await);
