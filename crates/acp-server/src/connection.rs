@@ -266,7 +266,7 @@ impl ClientConnection {
         };
         let before = params.cursor.as_deref().map(parse_cursor).transpose()?;
         let workspace = match params.cwd {
-            Some(cwd) if !std::path::Path::new(&cwd).is_absolute() => {
+            Some(cwd) if !std::path::Path::new(&cwd).is_absolute() || cwd.contains('\0') => {
                 return Err(CallError::params("`cwd` must be an absolute path"));
             }
             Some(cwd) => Some(std::path::PathBuf::from(cwd)),
