@@ -140,6 +140,26 @@ async fn can_07_a_cancel_takes_an_open_question_back() {
     assert!(!lab.project().join("made").exists());
 }
 
+// A yes that was sent behind the cancel arrived before it.
+#[tokio::test]
+async fn an_answer_behind_a_cancel_does_not_overtake_it() {
+    let lab = builtin("supervised");
+    let (mut agent, session) = lab.session().await;
+    for round in 0..100 {
+        let request = agent.request("session/prompt", text_prompt(&session, "/run echo x >> made")).await;
+        let question = agent.recv_until(asks).await.pop().unwrap();
+        let stop = json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": session}});
+        let yes = json!({"jsonrpc": "2.0", "id": question["id"], "result": selected("allow-once")});
+        agent.send_raw(format!("{stop}\n{yes}\n").as_bytes()).await;
+        let result = agent.response(&request).await.unwrap();
+        assert_eq!(result["stopReason"], "cancelled", "round {round}");
+        let messages = agent.collected();
+        assert!(!messages.iter().any(runs), "round {round}: {messages:#?}");
+        assert!(messages.iter().any(|message| message["method"] == "$/cancel_request"), "round {round}: {messages:#?}");
+    }
+    assert!(!lab.project().join("made").exists());
+}
+
 // The mark of the running turn was removed only when all went well, so after one stop every prompt waited for ever.
 #[tokio::test]
 async fn can_09_the_next_prompt_starts_after_a_cancel_in_any_phase() {

@@ -52,13 +52,22 @@ pub(crate) enum PeerAnswer {
     Error,
 }
 
+/// A question to the client that is open.
+#[derive(Debug)]
+struct Asked {
+    pump: Arc<Pump>,
+    answers: mpsc::Sender<PeerAnswer>,
+    /// It is being withdrawn: an answer does not count any more.
+    void: bool,
+}
+
 #[derive(Debug)]
 pub(crate) struct Client {
     outbox: Outbox,
     profile: OnceLock<Profile>,
     default_errors: ErrorTable,
     in_flight: Mutex<HashMap<RequestId, InFlight>>,
-    asked: Mutex<HashMap<Box<str>, mpsc::Sender<PeerAnswer>>>,
+    asked: Mutex<HashMap<Box<str>, Asked>>,
     next_ask: AtomicU64,
     /// Cancelled when the client goes: nobody waits for it to read any more.
     leaving: CancellationToken,
@@ -171,7 +180,7 @@ impl Client {
         if asked.len() >= MAX_ASKED {
             return None;
         }
-        asked.insert(name.clone(), answers);
+        asked.insert(name.clone(), Asked { pump: Arc::clone(pump), answers, void: false });
         let (client, pump) = (Arc::clone(self), Arc::clone(pump));
         Some(Question { client, pump, id: RequestId::from_plain_text(&name), name, answered: false })
     }
@@ -179,13 +188,28 @@ impl Client {
     /// Hands an answer to whoever asked; late and invented ones are ignored.
     pub(crate) fn answered(&self, id: &RequestId, outcome: ResponseOutcome<'_>) {
         let Some(name) = id.as_json().strip_prefix('"').and_then(|text| text.strip_suffix('"')) else { return };
-        let Some(sender) = lock(&self.asked).remove(name) else { return };
+        let sender = {
+            let mut asked = lock(&self.asked);
+            match asked.get(name) {
+                Some(question) if !question.void => asked.remove(name).map(|question| question.answers),
+                Some(_) | None => None,
+            }
+        };
+        let Some(sender) = sender else { return };
         let answer = match outcome {
             ResponseOutcome::Result(raw) => PeerAnswer::Result(raw.to_owned()),
             ResponseOutcome::Error(_) => PeerAnswer::Error,
         };
         // Capacity is one per client asked, so this fails only when nobody waits any more.
         let _nobody_waits = sender.try_send(answer);
+    }
+
+    /// The session is about to be cancelled. What the client answers from now on comes after its cancel, and must not
+    /// overtake it on the way to the turn.
+    pub(crate) fn void_questions(&self, pump: &Arc<Pump>) {
+        for question in lock(&self.asked).values_mut().filter(|question| Arc::ptr_eq(&question.pump, pump)) {
+            question.void = true;
+        }
     }
 
     /// The client is going: nobody waits for it to read any more.

@@ -224,6 +224,7 @@ impl ClientConnection {
             return Err(CallError::session_not_found(&params.session_id));
         }
         let session = self.find(&params.session_id)?;
+        session.void_questions(&self.client);
         self.hand_over(&session, Input::Close { client: Arc::clone(&self.client), id: id.clone() }).await
     }
 
@@ -244,6 +245,7 @@ impl ClientConnection {
 
     async fn cancel(&self, session: &str) {
         if let Ok(session) = self.find(session) {
+            session.void_questions(&self.client);
             // A session that ends meanwhile has nothing left to cancel.
             drop(session.send(Input::Cancel).await);
         }

@@ -91,6 +91,11 @@ impl LiveSession {
         self.scene.pump.clients().iter().any(|known| Arc::ptr_eq(known, client))
     }
 
+    /// Makes answers of this client to the session's open questions count no more, before it cancels or closes.
+    pub(crate) fn void_questions(&self, client: &Client) {
+        client.void_questions(&self.scene.pump);
+    }
+
     /// Sends the slash commands after a short while.
     pub(crate) fn announce_later(self: &Arc<Self>) {
         let session = Arc::clone(self);
