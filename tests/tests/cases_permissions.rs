@@ -124,6 +124,13 @@ async fn prm_05_only_the_specified_answer_allows() {
         assert_eq!(last_update(&turn.messages)["status"], status, "{name}");
         assert_eq!(lab.project().join(name).exists(), allowed, "{name}");
     }
+    // Libraries that always write both members leave the unused one null.
+    let request = agent.request("session/prompt", text_prompt(&session, "/run touch both-members")).await;
+    let asked = question(&mut agent).await;
+    let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": selected("allow-once"), "error": null});
+    agent.send(&answer.to_string()).await;
+    finished(&mut agent, &request).await;
+    assert!(lab.project().join("both-members").exists());
     let request = agent.request("session/prompt", text_prompt(&session, "/run touch error")).await;
     let asked = question(&mut agent).await;
     agent.reply_error(&asked["id"], -32601, "there are no permissions here").await;

@@ -165,7 +165,9 @@ impl<'a> Members<'a> {
         }
         let silent = || FrameError { silent: true, ..FrameError::invalid(None, "the message is a malformed response") };
         let id = usable.filter(|_| version).ok_or_else(silent)?;
-        let outcome = match (self.result, self.error) {
+        // Several JSON-RPC libraries write both members and leave the unused one null.
+        let error = self.error.filter(|error| self.result.is_none() || error.get() != "null");
+        let outcome = match (self.result, error) {
             (Some(result), None) => ResponseOutcome::Result(result),
             (_, Some(error)) => ResponseOutcome::Error(serde_json::from_str(error.get()).unwrap_or(ErrorObject {
                 code: Codes::INTERNAL,
