@@ -3,7 +3,10 @@
 use std::{process::Stdio, time::Duration};
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    process::{Child, ChildStdin, ChildStdout},
+};
 use zeroclaw_e2e::{
     Lab, answer_text, content_text, exchange, initialize, last_line, next_response, prompt, text_prompt, updates_of,
     user_texts,
@@ -293,38 +296,101 @@ async fn frm_19_the_last_line_needs_no_line_feed() {
     assert!(agent.wait().await.success());
 }
 
+/// A client that reads only as much as it wants to.
+struct LazyClient {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    session: String,
+}
+
+impl LazyClient {
+    async fn start(lab: &Lab) -> Self {
+        let mut command = lab.command("zeroclaw-acp");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+        let mut child = command.spawn().unwrap();
+        let stdin = child.stdin.take().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut client = Self { child, stdin, stdout, session: String::new() };
+        client.write(&[request("1", "initialize", &json!({})), request("2", "session/new", &json!({}))]).await;
+        let opened: Value = serde_json::from_str(&client.read_until(r#""id":2"#).await).unwrap();
+        client.session = opened["result"]["sessionId"].as_str().unwrap().to_owned();
+        client
+    }
+
+    async fn write(&mut self, lines: &[String]) {
+        self.stdin.write_all((lines.join("\n") + "\n").as_bytes()).await.unwrap();
+    }
+
+    async fn read_until(&mut self, wanted: &str) -> String {
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.stdout.read_line(&mut line).await.unwrap(), 0, "the output ended before {wanted}");
+            if line.contains(wanted) {
+                return line;
+            }
+        }
+    }
+
+    /// Starts an answer that is longer than every buffer on the way, and sees it begin.
+    async fn begin_long_answer(&mut self) {
+        let say = request("3", "session/prompt", &text_prompt(&self.session, "/say 10000000"));
+        self.write(&[say]).await;
+        self.read_until("agent_message_chunk").await;
+    }
+}
+
+/// The process ends by itself, in whatever way.
+async fn ends(child: &mut Child) {
+    let ended = tokio::time::timeout(Duration::from_secs(30), child.wait()).await;
+    ended.expect("the process waits for a reader that will not read").unwrap();
+}
+
 // At the end of the input a client that had stopped reading kept the process alive for ever.
 #[tokio::test]
 async fn frm_19_a_reader_that_stopped_does_not_keep_the_process() {
     let lab = Lab::new();
-    let mut command = lab.command("zeroclaw-acp");
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
-    let mut child = command.spawn().unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    let mut stdout = BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    let hello = request("1", "initialize", &json!({})) + "\n" + &request("2", "session/new", &json!({})) + "\n";
-    stdin.write_all(hello.as_bytes()).await.unwrap();
-    for _ in 0..2 {
-        line.clear();
-        stdout.read_line(&mut line).await.unwrap();
-    }
-    let opened: Value = serde_json::from_str(&line).unwrap();
-    let session = opened["result"]["sessionId"].as_str().unwrap();
-    let say = request("3", "session/prompt", &text_prompt(session, "/say 10000000")) + "\n";
-    stdin.write_all(say.as_bytes()).await.unwrap();
-    loop {
-        line.clear();
-        stdout.read_line(&mut line).await.unwrap();
-        if line.contains("agent_message_chunk") {
-            break;
-        }
-    }
-    // From here on nobody reads; the pipe is full long before the answer is said.
+    let mut client = LazyClient::start(&lab).await;
+    client.begin_long_answer().await;
+    let LazyClient { mut child, stdin, stdout, .. } = client;
     drop(stdin);
-    let ended = tokio::time::timeout(Duration::from_secs(30), child.wait()).await;
-    ended.expect("the process waits for a reader that will not read").unwrap();
+    ends(&mut child).await;
     drop(stdout);
+}
+
+// The same when it has asked for more answers than are kept for it, so that its input is not taken any more either.
+#[cfg(unix)]
+#[tokio::test]
+async fn frm_19_unread_answers_do_not_keep_the_process() {
+    let lab = Lab::new();
+    let mut client = LazyClient::start(&lab).await;
+    client.begin_long_answer().await;
+    // An id that is echoed makes an answer as long as its question; at some point the pipe takes no more of them.
+    let question = request(&format!("\"{}\"", "i".repeat(60_000)), "no/such", &json!({}));
+    let flood = async {
+        for _ in 0..2_000 {
+            client.write(std::slice::from_ref(&question)).await;
+        }
+    };
+    // However much of it was taken by then: that it is bounded is tested where the bound is.
+    let _blocked = tokio::time::timeout(Duration::from_secs(1), flood).await;
+    let LazyClient { mut child, stdin, stdout, .. } = client;
+    let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    ends(&mut child).await;
+    drop((stdin, stdout));
+}
+
+// And when it has closed its end of the output but keeps the input open.
+#[tokio::test]
+async fn frm_19_a_reader_that_is_gone_ends_the_process() {
+    let lab = Lab::new();
+    let mut client = LazyClient::start(&lab).await;
+    client.begin_long_answer().await;
+    let LazyClient { mut child, stdin, stdout, .. } = client;
+    drop(stdout);
+    ends(&mut child).await;
+    drop(stdin);
 }
 
 // A byte order mark from an editor on another system made the configuration unreadable.

@@ -265,9 +265,14 @@ async fn a_list_shows_the_latest_first_with_all_that_is_known() {
         let result = agent.call("session/list", json!({"cwd": cwd})).await.unwrap();
         assert_eq!(ids(&result), expected, "{}", cwd.display());
     }
-    for wrong in
-        [json!({"cwd": "relative"}), json!({"cwd": 5}), json!({"cursor": 5}), json!({"cursor": "zzz"}), json!([])]
-    {
+    for wrong in [
+        json!({"cwd": "relative"}),
+        json!({"cwd": 5}),
+        json!({"cwd": "/\u{0}"}),
+        json!({"cursor": 5}),
+        json!({"cursor": "zzz"}),
+        json!([]),
+    ] {
         let error = agent.call("session/list", wrong.clone()).await.unwrap_err();
         assert_eq!(kind_of(&error), (-32602, "invalid_params"), "{wrong}: {error}");
     }
