@@ -160,6 +160,28 @@ async fn an_answer_behind_a_cancel_does_not_overtake_it() {
     assert!(!lab.project().join("made").exists());
 }
 
+// A prompt that was cancelled before the model spoke was put in front of the next one, and carried out with it.
+#[tokio::test]
+async fn a_prompt_without_an_answer_is_not_carried_out_by_the_next() {
+    let lab = builtin("supervised");
+    let (mut agent, session) = lab.session().await;
+    agent.auto_permit("reject-once");
+    for round in 0..30 {
+        let params = text_prompt(&session, "/run touch made");
+        let id = json!(format!("cancelled-{round}"));
+        let prompt = json!({"jsonrpc": "2.0", "id": id, "method": "session/prompt", "params": params});
+        let stop = json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": session}});
+        agent.send_raw(format!("{prompt}\n{stop}\n").as_bytes()).await;
+        agent.recv_until(|message| message["id"] == id && message.get("method").is_none()).await;
+        let next = end_turn(&mut agent, &session, "/say 1").await;
+        assert_eq!(next.result["content"], "chunk 1 ", "round {round}");
+        assert!(announced(&next.messages).is_empty(), "round {round}");
+    }
+    // A turn in which the model only thought has no visible answer either.
+    end_turn(&mut agent, &session, "/think hm").await;
+    assert_eq!(end_turn(&mut agent, &session, "/say 1").await.result["content"], "chunk 1 ");
+}
+
 // The mark of the running turn was removed only when all went well, so after one stop every prompt waited for ever.
 #[tokio::test]
 async fn can_09_the_next_prompt_starts_after_a_cancel_in_any_phase() {

@@ -245,6 +245,33 @@ async fn cnt_07_a_false_picture_spoils_one_turn_at_most() {
     assert_eq!(model.violations(), Vec::<String>::new());
 }
 
+// What a vendor refuses for its content it refuses in every later request, until the session is thrown away.
+#[tokio::test]
+async fn a_refused_prompt_is_not_sent_for_ever() {
+    let model = ModelServer::start().await;
+    let lab = Lab::custom("full", &model.openai_url());
+    let (mut agent, session) = lab.session().await;
+    let refusal = || {
+        Reply::status(400)
+            .body(json!({"error": {"message": "the content is not allowed", "type": "invalid_request_error"}}))
+    };
+    model.push(refusal());
+    let error = agent.call("session/prompt", zeroclaw_e2e::text_prompt(&session, "poison")).await.unwrap_err();
+    assert_eq!(error["code"], -32603, "{error}");
+    // The vendor refuses the next request for what is still in it, and takes it without.
+    model.push(refusal());
+    model.push(Reply::text("fine"));
+    assert_eq!(end_turn(&mut agent, &session, "second").await.result["content"], "fine");
+    model.push(Reply::text("still fine"));
+    assert_eq!(end_turn(&mut agent, &session, "third").await.result["content"], "still fine");
+    let sent = |text: &str| -> Vec<bool> {
+        model.requests().iter().map(|request| request.body["messages"].to_string().contains(text)).collect()
+    };
+    assert_eq!(sent("poison"), [true, true, false, false]);
+    assert_eq!(sent("second"), [false, true, true, true]);
+    assert_eq!(model.violations(), Vec::<String>::new());
+}
+
 // Files in other encodings failed, or were changed by being read.
 #[tokio::test]
 async fn cnt_09_other_encodings_are_read_marked_or_refused_and_never_changed() {

@@ -15,6 +15,8 @@ use crate::{
 const MESSAGE_OVERHEAD: u64 = 8;
 /// Tool results that no longer fit are cut to this many bytes.
 const SHORT_RESULT: usize = 1_024;
+/// What stands for the answer of a turn that had none; vendors want one between two prompts.
+const NO_ANSWER: &str = "[no answer]";
 /// When turns have to leave, so many do that the rest fits into this share of the budget (in percent).
 /// The next calls of the turn then keep the same beginning, which the vendor's cache needs.
 const ROOM_AFTER_CUT: u64 = 75;
@@ -112,6 +114,14 @@ pub(super) fn compose(
     (Composed { messages, tokens, turns_left_out, cut_inside }, begin)
 }
 
+/// The turns that ended with an answer.
+pub(super) fn answered(earlier: &[Arc<Message>]) -> Vec<Arc<Message>> {
+    let answers =
+        |message: &Arc<Message>| matches!(&**message, Message::Assistant { tool_calls, .. } if tool_calls.is_empty());
+    let turns = earlier.chunk_by(|_, next| !is_user(next));
+    turns.filter(|turn| turn.last().is_some_and(answers)).flatten().cloned().collect()
+}
+
 /// The beginning of the longest run of newest whole turns that fits, and its tokens.
 fn newest_turns(earlier: &[Arc<Message>], window_start: usize, room: u64) -> (usize, u64) {
     let (mut begin, mut kept, mut running) = (earlier.len(), 0, 0_u64);
@@ -167,14 +177,14 @@ fn shorten_turn(current: &[Arc<Message>], mut tokens: u64, budget: u64) -> (Vec<
 fn add(messages: &mut Vec<Arc<Message>>, message: &Arc<Message>) {
     match &**message {
         Message::Assistant { text, tool_calls, .. } if text.is_empty() && tool_calls.is_empty() => {}
-        Message::User { text } => match messages.last_mut() {
-            Some(last) if is_user(last) => {
-                if let Message::User { text: before } = &**last {
-                    *last = Arc::new(Message::User { text: format!("{before}\n\n{text}") });
-                }
+        Message::User { .. } => {
+            // Not one message out of two: what was cancelled or refused must not be taken for a part of what comes now.
+            if messages.last().is_some_and(is_user) {
+                let text = NO_ANSWER.to_owned();
+                messages.push(Arc::new(Message::Assistant { text, thought: String::new(), tool_calls: Vec::new() }));
             }
-            Some(_) | None => messages.push(Arc::clone(message)),
-        },
+            messages.push(Arc::clone(message));
+        }
         Message::Assistant { .. } | Message::Tool { .. } => messages.push(Arc::clone(message)),
     }
 }

@@ -17,7 +17,7 @@ use crate::{
         Agent, Approver, Asker, Remembered, StopReason, TurnError, TurnEvent, TurnFailure, TurnOutcome, TurnSink,
         ask::{Answer, End, ask, total},
         calls::run_calls,
-        history::{Composed, compose, spec_tokens, text_tokens},
+        history::{Composed, answered, compose, spec_tokens, text_tokens},
         ids::Ids,
         intake::{Call, KnownIds, take_in},
         scene::Scene,
@@ -165,19 +165,50 @@ impl Turn<'_> {
         }
     }
 
-    /// Makes one model call; when the vendor finds the conversation too long, a second one with less of it.
+    /// Makes one model call; when the vendor refuses the conversation, a second one with less of it.
     async fn ask(&mut self) -> Answer {
         let (composed, tokens) = self.compose().await;
         let answer = self.ask_with(composed).await;
-        let End::Failed(TurnFailure::Model(ModelError::ContextOverflow(_))) = &answer.end else { return answer };
-        if self.speech.len() > 0 {
+        if self.speech.len() > 0 || !answer.calls.is_empty() {
             return answer;
         }
+        match &answer.end {
+            End::Failed(TurnFailure::Model(ModelError::ContextOverflow(_))) => self.ask_with_less(answer, tokens).await,
+            End::Failed(TurnFailure::Model(ModelError::Request(_))) => self.ask_without_unanswered(answer).await,
+            End::Stopped(_) | End::Cancelled | End::Failed(_) => answer,
+        }
+    }
+
+    async fn ask_with_less(&mut self, answer: Answer, tokens: u64) -> Answer {
         // Of what was sent, not of the budget: the budget may be far above what the model takes.
         self.budget = self.budget.min(tokens) / 100 * OVERFLOW_SHARE;
         let (composed, fewer) = self.compose().await;
         // The same again would fail the same way.
         if fewer >= tokens { answer } else { self.ask_with(composed).await }
+    }
+
+    /// What a vendor refuses for its content it refuses again with every later request, and only a turn without an
+    /// answer can hold such a thing. So those are left out once, and for good unless it is refused all the same.
+    async fn ask_without_unanswered(&mut self, refused: Answer) -> Answer {
+        let Some((earlier, current)) = self.history.split_at_checked(self.start) else { return refused };
+        let mut kept = answered(earlier);
+        if kept.len() == earlier.len() {
+            return refused;
+        }
+        let start = kept.len();
+        kept.extend_from_slice(current);
+        let before = (std::mem::replace(self.history, kept), self.start, self.window_start);
+        (self.start, self.window_start) = (start, 0);
+        let message = self.scene.ids.message();
+        let text = "earlier turns that got no answer were left out of this request";
+        self.scene.emit(TurnEvent::Thought { message: &message, text }).await;
+        let (composed, _) = self.compose().await;
+        let answer = self.ask_with(composed).await;
+        if let End::Failed(TurnFailure::Model(ModelError::Request(_))) = &answer.end {
+            // It was not them.
+            (*self.history, self.start, self.window_start) = before;
+        }
+        answer
     }
 
     async fn compose(&mut self) -> (Vec<Arc<Message>>, u64) {

@@ -34,6 +34,43 @@ fn overflow() -> ModelError {
     ModelError::ContextOverflow("too many tokens".to_owned())
 }
 
+fn refusal() -> Reply {
+    Reply::Error(ModelError::Request("the content is not allowed".to_owned()))
+}
+
+fn holds(request: &ModelRequest, text: &str) -> bool {
+    serde_json::to_string(&request.messages).expect("JSON").contains(text)
+}
+
+#[tokio::test]
+async fn what_got_no_answer_is_left_out_when_the_vendor_refuses_the_next_request_too() {
+    let mut bench = Bench::new(vec![refusal(), says("fine"), says("still fine")], &[]);
+    bench.history = past(1, 10);
+    bench.history.push(Arc::new(user("poison")));
+    let turn = bench.run().await.expect("a turn");
+    assert_eq!(turn.text, "fine");
+    bench.next_turn(Vec::new());
+    assert_eq!(bench.run().await.expect("a turn").text, "still fine");
+    let requests = bench.model.requests();
+    assert_eq!(requests.iter().map(|request| holds(request, "poison")).collect::<Vec<_>>(), [true, false, false]);
+    assert!(requests.iter().all(|request| holds(request, "answer 1") && holds(request, "prompt")));
+    assert_eq!(notes(&bench).len(), 1, "the client is told once");
+}
+
+#[tokio::test]
+async fn what_was_not_the_reason_of_a_refusal_stays_in_the_history() {
+    let mut bench = Bench::new(vec![refusal(), refusal()], &[]);
+    bench.history = vec![Arc::new(user("unanswered"))];
+    bench.run().await.expect_err("both are refused");
+    let kept: Vec<Message> = bench.history.iter().map(|message| (**message).clone()).collect();
+    assert_eq!(kept, [user("unanswered"), user("prompt")]);
+    // Without such a turn there is nothing to try.
+    let mut bench = Bench::new(vec![refusal()], &[]);
+    bench.history = past(1, 10);
+    bench.run().await.expect_err("it is refused");
+    assert_eq!(bench.model.requests().len(), 1);
+}
+
 #[tokio::test]
 async fn the_oldest_whole_turns_leave_first_and_the_client_is_told_once() {
     let mut bench = Bench::new(

@@ -243,7 +243,8 @@ async fn an_answer_of_thoughts_alone_is_kept_for_display_and_not_sent_back() {
     bench.next_turn(vec![says("x")]);
     bench.run().await.expect("a turn");
     let messages = bench.model.requests().pop().expect("a request").messages;
-    assert_eq!(messages.iter().map(|m| (**m).clone()).collect::<Vec<_>>(), [user("prompt\n\nprompt")]);
+    let messages: Vec<_> = messages.iter().map(|m| (**m).clone()).collect();
+    assert_eq!(messages, [user("prompt"), assistant("[no answer]"), user("prompt")]);
 }
 
 #[tokio::test]
