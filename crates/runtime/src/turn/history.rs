@@ -114,12 +114,11 @@ pub(super) fn compose(
     (Composed { messages, tokens, turns_left_out, cut_inside }, begin)
 }
 
-/// The turns that ended with an answer.
-pub(super) fn answered(earlier: &[Arc<Message>]) -> Vec<Arc<Message>> {
-    let answers =
-        |message: &Arc<Message>| matches!(&**message, Message::Assistant { tool_calls, .. } if tool_calls.is_empty());
+/// The turns without those that ended after a tool call, with no answer.
+pub(super) fn without_broken_off(earlier: &[Arc<Message>]) -> Vec<Arc<Message>> {
+    let broken_off = |turn: &&[Arc<Message>]| matches!(turn.last().map(|last| &**last), Some(Message::Tool { .. }));
     let turns = earlier.chunk_by(|_, next| !is_user(next));
-    turns.filter(|turn| turn.last().is_some_and(answers)).flatten().cloned().collect()
+    turns.filter(|turn| !broken_off(turn)).flatten().cloned().collect()
 }
 
 /// The beginning of the longest run of newest whole turns that fits, and its tokens.

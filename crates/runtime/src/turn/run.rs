@@ -17,7 +17,7 @@ use crate::{
         Agent, Approver, Asker, Remembered, StopReason, TurnError, TurnEvent, TurnFailure, TurnOutcome, TurnSink,
         ask::{Answer, End, ask, total},
         calls::run_calls,
-        history::{Composed, answered, compose, spec_tokens, text_tokens},
+        history::{Composed, compose, spec_tokens, text_tokens, without_broken_off},
         ids::Ids,
         intake::{Call, KnownIds, take_in},
         scene::Scene,
@@ -67,7 +67,7 @@ impl fmt::Debug for TurnInput<'_> {
 /// whoever rebuilds a history from records leaves such a turn out.
 ///
 /// # Errors
-/// See [`TurnFailure`]; the history then ends with what was said.
+/// See [`TurnFailure`]; the history then ends with what was said. A prompt that the vendor refused at once is not in it.
 pub async fn run_turn(agent: &Agent, input: TurnInput<'_>) -> Result<TurnOutcome, TurnError> {
     let TurnInput { turn, system, history, prompt, .. } = input;
     let specs = agent.tools.specs_without(&input.rules.excluded_tools);
@@ -159,6 +159,11 @@ impl Turn<'_> {
                 End::Failed(error) => {
                     let text_so_far = text.clone();
                     self.keep_speech(text, thought);
+                    let alone = self.history.len() == self.start + 1;
+                    if alone && matches!(error, TurnFailure::Model(ModelError::Request(_))) {
+                        // As with a refusal: what the vendor does not take it does not take in the next request either.
+                        self.history.truncate(self.start);
+                    }
                     return Err(TurnError { error, text_so_far, usage: self.usage });
                 }
             }
@@ -174,7 +179,7 @@ impl Turn<'_> {
         }
         match &answer.end {
             End::Failed(TurnFailure::Model(ModelError::ContextOverflow(_))) => self.ask_with_less(answer, tokens).await,
-            End::Failed(TurnFailure::Model(ModelError::Request(_))) => self.ask_without_unanswered(answer).await,
+            End::Failed(TurnFailure::Model(ModelError::Request(_))) => self.ask_without_broken_off(answer).await,
             End::Stopped(_) | End::Cancelled | End::Failed(_) => answer,
         }
     }
@@ -187,11 +192,11 @@ impl Turn<'_> {
         if fewer >= tokens { answer } else { self.ask_with(composed).await }
     }
 
-    /// What a vendor refuses for its content it refuses again with every later request, and only a turn without an
-    /// answer can hold such a thing. So those are left out once, and for good unless it is refused all the same.
-    async fn ask_without_unanswered(&mut self, refused: Answer) -> Answer {
+    /// What a vendor refuses for its content it refuses again with every later request, and only a turn that broke off
+    /// can hold such a thing. So those are left out once, and for good unless it is refused all the same.
+    async fn ask_without_broken_off(&mut self, refused: Answer) -> Answer {
         let Some((earlier, current)) = self.history.split_at_checked(self.start) else { return refused };
-        let mut kept = answered(earlier);
+        let mut kept = without_broken_off(earlier);
         if kept.len() == earlier.len() {
             return refused;
         }
@@ -200,7 +205,7 @@ impl Turn<'_> {
         let before = (std::mem::replace(self.history, kept), self.start, self.window_start);
         (self.start, self.window_start) = (start, 0);
         let message = self.scene.ids.message();
-        let text = "earlier turns that got no answer were left out of this request";
+        let text = "earlier turns that broke off were left out of this request";
         self.scene.emit(TurnEvent::Thought { message: &message, text }).await;
         let (composed, _) = self.compose().await;
         let answer = self.ask_with(composed).await;

@@ -43,16 +43,27 @@ fn holds(request: &ModelRequest, text: &str) -> bool {
 }
 
 #[tokio::test]
-async fn what_got_no_answer_is_left_out_when_the_vendor_refuses_the_next_request_too() {
+async fn a_prompt_that_is_refused_at_once_is_not_sent_again() {
+    let mut bench = Bench::new(vec![refusal(), says("fine")], &[]);
+    bench.history = past(1, 10);
+    let before = bench.history.clone();
+    bench.run().await.expect_err("it is refused");
+    assert_eq!(bench.history, before);
+    assert_eq!(bench.model.requests().len(), 1);
+    bench.next_turn(Vec::new());
+    assert_eq!(bench.run().await.expect("a turn").text, "fine");
+}
+
+#[tokio::test]
+async fn a_turn_that_broke_off_is_left_out_when_the_vendor_refuses_the_next_request_too() {
     let mut bench = Bench::new(vec![refusal(), says("fine"), says("still fine")], &[]);
     bench.history = past(1, 10);
-    bench.history.push(Arc::new(user("poison")));
-    let turn = bench.run().await.expect("a turn");
-    assert_eq!(turn.text, "fine");
+    bench.history.extend(past(2, 10).into_iter().take(3));
+    assert_eq!(bench.run().await.expect("a turn").text, "fine");
     bench.next_turn(Vec::new());
     assert_eq!(bench.run().await.expect("a turn").text, "still fine");
     let requests = bench.model.requests();
-    assert_eq!(requests.iter().map(|request| holds(request, "poison")).collect::<Vec<_>>(), [true, false, false]);
+    assert_eq!(requests.iter().map(|request| holds(request, "question 2")).collect::<Vec<_>>(), [true, false, false]);
     assert!(requests.iter().all(|request| holds(request, "answer 1") && holds(request, "prompt")));
     assert_eq!(notes(&bench).len(), 1, "the client is told once");
 }
@@ -60,15 +71,10 @@ async fn what_got_no_answer_is_left_out_when_the_vendor_refuses_the_next_request
 #[tokio::test]
 async fn what_was_not_the_reason_of_a_refusal_stays_in_the_history() {
     let mut bench = Bench::new(vec![refusal(), refusal()], &[]);
-    bench.history = vec![Arc::new(user("unanswered"))];
+    bench.history = past(1, 10).into_iter().take(3).collect();
+    let before = bench.history.clone();
     bench.run().await.expect_err("both are refused");
-    let kept: Vec<Message> = bench.history.iter().map(|message| (**message).clone()).collect();
-    assert_eq!(kept, [user("unanswered"), user("prompt")]);
-    // Without such a turn there is nothing to try.
-    let mut bench = Bench::new(vec![refusal()], &[]);
-    bench.history = past(1, 10);
-    bench.run().await.expect_err("it is refused");
-    assert_eq!(bench.model.requests().len(), 1);
+    assert_eq!(bench.history, before);
 }
 
 #[tokio::test]
