@@ -10,7 +10,7 @@ use std::{
 
 use serde::Serialize;
 use serde_json::value::RawValue;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use zeroclaw_acp_protocol::{
     ErrorKind, ErrorObject, ErrorTable, RequestId, ResponseOutcome, client as method, encode_error,
@@ -52,22 +52,15 @@ pub(crate) enum PeerAnswer {
     Error,
 }
 
-/// A question to the client that is open.
-#[derive(Debug)]
-struct Asked {
-    pump: Arc<Pump>,
-    answers: mpsc::Sender<PeerAnswer>,
-    /// It is being withdrawn: an answer does not count any more.
-    void: bool,
-}
-
 #[derive(Debug)]
 pub(crate) struct Client {
     outbox: Outbox,
     profile: OnceLock<Profile>,
     default_errors: ErrorTable,
     in_flight: Mutex<HashMap<RequestId, InFlight>>,
-    asked: Mutex<HashMap<Box<str>, Asked>>,
+    /// Woken when the last request in flight is answered.
+    idle: Notify,
+    asked: Mutex<HashMap<Box<str>, mpsc::Sender<PeerAnswer>>>,
     next_ask: AtomicU64,
     /// Cancelled when the client goes: nobody waits for it to read any more.
     leaving: CancellationToken,
@@ -80,6 +73,7 @@ impl Client {
             profile: OnceLock::new(),
             default_errors,
             in_flight: Mutex::default(),
+            idle: Notify::new(),
             asked: Mutex::default(),
             next_ask: AtomicU64::new(0),
             leaving: CancellationToken::new(),
@@ -132,7 +126,6 @@ impl Client {
 
     /// Answers a request.
     pub(crate) fn respond<T: Serialize>(&self, id: &RequestId, outcome: Result<&T, &CallError>) {
-        lock(&self.in_flight).remove(id);
         match outcome {
             Ok(result) => self.write(|out| {
                 if let Err(error) = encode_result(out, id, result) {
@@ -142,6 +135,25 @@ impl Client {
                 }
             }),
             Err(error) => self.write(|out| encode_error(out, Some(id), &error.to_wire(self.errors()))),
+        }
+        // After the answer is queued: whoever waits for the last answer finds it written.
+        let mut in_flight = lock(&self.in_flight);
+        in_flight.remove(id);
+        if in_flight.is_empty() {
+            self.idle.notify_waiters();
+        }
+    }
+
+    /// Resolves when every request is answered.
+    pub(crate) async fn all_answered(&self) {
+        loop {
+            let idle = self.idle.notified();
+            tokio::pin!(idle);
+            idle.as_mut().enable();
+            if lock(&self.in_flight).is_empty() {
+                return;
+            }
+            idle.await;
         }
     }
 
@@ -180,7 +192,7 @@ impl Client {
         if asked.len() >= MAX_ASKED {
             return None;
         }
-        asked.insert(name.clone(), Asked { pump: Arc::clone(pump), answers, void: false });
+        asked.insert(name.clone(), answers);
         let (client, pump) = (Arc::clone(self), Arc::clone(pump));
         Some(Question { client, pump, id: RequestId::from_plain_text(&name), name, answered: false })
     }
@@ -188,28 +200,13 @@ impl Client {
     /// Hands an answer to whoever asked; late and invented ones are ignored.
     pub(crate) fn answered(&self, id: &RequestId, outcome: ResponseOutcome<'_>) {
         let Some(name) = id.as_json().strip_prefix('"').and_then(|text| text.strip_suffix('"')) else { return };
-        let sender = {
-            let mut asked = lock(&self.asked);
-            match asked.get(name) {
-                Some(question) if !question.void => asked.remove(name).map(|question| question.answers),
-                Some(_) | None => None,
-            }
-        };
-        let Some(sender) = sender else { return };
+        let Some(sender) = lock(&self.asked).remove(name) else { return };
         let answer = match outcome {
             ResponseOutcome::Result(raw) => PeerAnswer::Result(raw.to_owned()),
             ResponseOutcome::Error(_) => PeerAnswer::Error,
         };
         // Capacity is one per client asked, so this fails only when nobody waits any more.
         let _nobody_waits = sender.try_send(answer);
-    }
-
-    /// The session is about to be cancelled. What the client answers from now on comes after its cancel, and must not
-    /// overtake it on the way to the turn.
-    pub(crate) fn void_questions(&self, pump: &Arc<Pump>) {
-        for question in lock(&self.asked).values_mut().filter(|question| Arc::ptr_eq(&question.pump, pump)) {
-            question.void = true;
-        }
     }
 
     /// The client is going: nobody waits for it to read any more.

@@ -13,7 +13,7 @@ use zeroclaw_acp_protocol::{
     },
     result::{
         AgentCapabilities, AuthMethod, Empty, Implementation, InitializeMeta, InitializeResult, ListSessionsResult,
-        McpCapabilities, Meta, NewSessionResult, PromptCapabilities, SessionCapabilities, SessionInfo,
+        McpCapabilities, Meta, PromptCapabilities, SessionCapabilities, SessionInfo,
     },
 };
 use zeroclaw_acp_transport::{Connection, Rejected};
@@ -25,8 +25,9 @@ use crate::{
     error::CallError,
     server::{OnDisconnect, Shared},
     session::{
-        actor::{Input, LiveSession},
-        open,
+        actor,
+        live::{Input, LiveSession, Untaken},
+        open::Opening,
     },
 };
 
@@ -55,7 +56,7 @@ impl ClientConnection {
         Self { server, client, agent, on_disconnect }
     }
 
-    async fn request(&self, id: RequestId, method: &str, params: Params<'_>) {
+    fn request(&self, id: RequestId, method: &str, params: Params<'_>) {
         tracing::debug!(method, id = id.as_json(), size = params.map_or(0, |raw| raw.get().len()), "request");
         if let Err(error) = self.client.begin(&id) {
             self.client.refuse_call(&id, &error);
@@ -72,7 +73,7 @@ impl ClientConnection {
                 Err(CallError::new(ErrorKind::InvalidRequest, "`initialize` was already called"))
             }
             (_, false) => Err(CallError::new(ErrorKind::InvalidRequest, "the first request must be `initialize`")),
-            (Some(kind), true) => self.call(kind, &id, params).await,
+            (Some(kind), true) => self.call(kind, &id, params),
             (None, true) => {
                 let shown: String = method.chars().take(64).map(|c| if c.is_control() { '?' } else { c }).collect();
                 Err(CallError::new(ErrorKind::MethodNotFound, format!("there is no method `{shown}`")))
@@ -84,26 +85,26 @@ impl ClientConnection {
     }
 
     /// Serves a request. `Ok` means that it is answered, or will be by whoever it was handed to.
-    async fn call(&self, kind: MethodKind, id: &RequestId, params: Params<'_>) -> Result<(), CallError> {
+    fn call(&self, kind: MethodKind, id: &RequestId, params: Params<'_>) -> Result<(), CallError> {
         match kind {
             MethodKind::Initialize => Ok(()),
-            MethodKind::SessionNew => self.session_new(id, params).await,
-            MethodKind::SessionLoad => self.session_load(id, params, true).await,
-            MethodKind::SessionResume => self.session_load(id, params, false).await,
-            MethodKind::SessionPrompt => self.session_prompt(id, params).await,
+            MethodKind::SessionNew => self.session_new(id, params),
+            MethodKind::SessionLoad => self.session_load(id, params, true),
+            MethodKind::SessionResume => self.session_load(id, params, false),
+            MethodKind::SessionPrompt => self.session_prompt(id, params),
             MethodKind::SessionCancel => {
                 let params = SessionParams::parse(params)?;
-                self.cancel(&params.session_id).await;
+                self.cancel(&params.session_id);
                 self.client.respond(id, Ok(&Empty {}));
                 Ok(())
             }
-            MethodKind::SessionClose => self.session_close(id, params).await,
-            MethodKind::SessionStop => self.session_stop(id, params).await,
+            MethodKind::SessionClose => self.session_close(id, params),
+            MethodKind::SessionStop => self.session_stop(id, params),
             MethodKind::SessionList => self.session_list(id, params),
-            MethodKind::SessionEvent => self.session_event(Some(id), params).await,
+            MethodKind::SessionEvent => self.session_event(Some(id), params),
             MethodKind::Authenticate => self.authenticate(id, params),
             MethodKind::CancelRequest => {
-                self.cancel_request(params).await;
+                self.cancel_request(params);
                 self.client.respond(id, Ok(&Empty {}));
                 Ok(())
             }
@@ -111,7 +112,7 @@ impl ClientConnection {
     }
 
     /// Serves a notification. Nothing is ever answered, whatever is wrong with it.
-    async fn notification(&self, method: &str, params: Params<'_>) {
+    fn notification(&self, method: &str, params: Params<'_>) {
         tracing::debug!(method, size = params.map_or(0, |raw| raw.get().len()), "notification");
         if !self.client.is_introduced() {
             return;
@@ -119,15 +120,15 @@ impl ClientConnection {
         match MethodKind::from_name(method) {
             Some(MethodKind::SessionCancel) => {
                 if let Ok(params) = SessionParams::parse(params) {
-                    self.cancel(&params.session_id).await;
+                    self.cancel(&params.session_id);
                 }
             }
             Some(MethodKind::SessionEvent) => {
-                if let Err(error) = self.session_event(None, params).await {
+                if let Err(error) = self.session_event(None, params) {
                     tracing::debug!(error = error.message, "an injected event was dropped");
                 }
             }
-            Some(MethodKind::CancelRequest) => self.cancel_request(params).await,
+            Some(MethodKind::CancelRequest) => self.cancel_request(params),
             Some(
                 MethodKind::Initialize
                 | MethodKind::SessionNew
@@ -175,63 +176,76 @@ impl ClientConnection {
         self.client.respond(id, Ok(&result));
     }
 
-    async fn session_new(&self, id: &RequestId, params: Params<'_>) -> Result<(), CallError> {
+    fn session_new(&self, id: &RequestId, params: Params<'_>) -> Result<(), CallError> {
         let params = NewSessionParams::parse(params)?;
-        let session = open::create(&self.server, &self.client, self.agent.as_deref(), params).await?;
-        let workspace_dir = (!self.server.settings.strict).then_some(session.cwd.as_path());
-        let result = NewSessionResult { session_id: &session.id, workspace_dir };
-        self.client.respond(id, Ok(&result));
-        session.announce_later();
+        let entry = self.server.agents.choose(params.agent.as_deref(), self.agent.as_deref())?;
+        let slot = self.server.reserve()?;
+        let opening = Opening::New { client: Arc::clone(&self.client), id: id.clone(), params, entry, slot };
+        actor::start(&self.server, self.server.new_session_id().into(), opening);
         Ok(())
     }
 
-    async fn session_load(&self, id: &RequestId, params: Params<'_>, replay: bool) -> Result<(), CallError> {
+    fn session_load(&self, id: &RequestId, params: Params<'_>, replay: bool) -> Result<(), CallError> {
         let params = LoadSessionParams::parse(params)?;
         if self.server.durable().is_none() {
             return Err(CallError::session_not_found(&params.session_id));
         }
-        let session = match self.server.find(&params.session_id) {
-            Some(live) if live.is_held_by(&self.client) => live,
-            Some(_) => return Err(CallError::params("the session is already active; close it first")),
-            None => open::restore(&self.server, &self.client, params).await?,
+        let (client, id) = (Arc::clone(&self.client), id.clone());
+        let Some(live) = self.server.find(&params.session_id) else {
+            let session = params.session_id.as_str().into();
+            actor::start(&self.server, session, Opening::Stored { client, id, params, replay, after: None });
+            return Ok(());
         };
-        let input = Input::Welcome { client: Arc::clone(&self.client), id: id.clone(), replay };
-        self.hand_over(&session, input).await?;
-        session.announce_later();
-        Ok(())
+        if !live.is_held_by(&self.client) {
+            return Err(CallError::params("the session is already active; close it first"));
+        }
+        match live.send(Input::Welcome { client, id, params, replay }) {
+            Ok(()) => Ok(()),
+            Err(Untaken::Full(_)) => Err(CallError::busy(&live.id)),
+            // It is on its way out: the load follows when it is.
+            Err(Untaken::Ended(Input::Welcome { client, id, params, replay })) => {
+                let session = Arc::clone(&live.id);
+                actor::start(&self.server, session, Opening::Stored { client, id, params, replay, after: Some(live) });
+                Ok(())
+            }
+            Err(Untaken::Ended(_)) => Err(CallError::session_not_found(&live.id)),
+        }
     }
 
-    async fn session_prompt(&self, id: &RequestId, params: Params<'_>) -> Result<(), CallError> {
+    fn session_prompt(&self, id: &RequestId, params: Params<'_>) -> Result<(), CallError> {
         let params = PromptParams::parse(params)?;
         let session = self.find(&params.session_id)?;
         self.client.mark(id, InFlight::Prompt(Arc::clone(&session.id)));
-        let input = Input::Prompt { client: Arc::clone(&self.client), id: id.clone(), raw: params.prompt.to_owned() };
-        self.hand_over(&session, input).await
+        let handed = session.prompt(Arc::clone(&self.client), id.clone(), params.prompt.to_owned());
+        handed.map_err(|untaken| refused(&session, &untaken))
     }
 
-    async fn session_event(&self, id: Option<&RequestId>, params: Params<'_>) -> Result<(), CallError> {
+    fn session_event(&self, id: Option<&RequestId>, params: Params<'_>) -> Result<(), CallError> {
         let parsed = SessionEventParams::parse(params)?;
         let session = self.find(&parsed.session_id)?;
         let raw = params.unwrap_or(RawValue::NULL).to_owned();
         let input = Input::Event { client: Arc::clone(&self.client), id: id.cloned(), params: parsed, raw };
-        self.hand_over(&session, input).await
+        session.send(input).map_err(|untaken| refused(&session, &untaken))
     }
 
-    async fn session_close(&self, id: &RequestId, params: Params<'_>) -> Result<(), CallError> {
+    fn session_close(&self, id: &RequestId, params: Params<'_>) -> Result<(), CallError> {
         let params = SessionParams::parse(params)?;
         // Closing keeps the record; where there is none the method is not offered (ZeroClaw dialect, `initialize`).
         if self.server.durable().is_none() {
             return Err(CallError::session_not_found(&params.session_id));
         }
         let session = self.find(&params.session_id)?;
-        session.void_questions(&self.client);
-        self.hand_over(&session, Input::Close { client: Arc::clone(&self.client), id: id.clone() }).await
+        // At once, so that no answer to an open question that comes behind the close can overtake it.
+        session.cancel();
+        let input = Input::Close { client: Arc::clone(&self.client), id: id.clone() };
+        session.send(input).map_err(|untaken| refused(&session, &untaken))
     }
 
-    async fn session_stop(&self, id: &RequestId, params: Params<'_>) -> Result<(), CallError> {
+    fn session_stop(&self, id: &RequestId, params: Params<'_>) -> Result<(), CallError> {
         let params = SessionParams::parse(params)?;
         let session = self.find(&params.session_id)?;
-        self.hand_over(&session, Input::Stop { client: Arc::clone(&self.client), id: id.clone() }).await
+        let input = Input::Stop { client: Arc::clone(&self.client), id: id.clone() };
+        session.send(input).map_err(|untaken| refused(&session, &untaken))
     }
 
     fn find(&self, id: &str) -> Result<Arc<LiveSession>, CallError> {
@@ -239,24 +253,18 @@ impl ClientConnection {
         session.ok_or_else(|| CallError::session_not_found(id))
     }
 
-    async fn hand_over(&self, session: &LiveSession, input: Input) -> Result<(), CallError> {
-        session.send(input).await.map_err(|_| CallError::session_not_found(&session.id))
-    }
-
-    async fn cancel(&self, session: &str) {
+    /// Silent for sessions that are not there: what has ended is cancelled.
+    fn cancel(&self, session: &str) {
         if let Ok(session) = self.find(session) {
-            session.void_questions(&self.client);
-            // A session that ends meanwhile has nothing left to cancel.
-            drop(session.send(Input::Cancel).await);
+            session.cancel();
         }
     }
 
-    async fn cancel_request(&self, params: Params<'_>) {
+    fn cancel_request(&self, params: Params<'_>) {
         let Ok(params) = CancelRequestParams::parse(params) else { return };
         let Some((id, InFlight::Prompt(session))) = self.client.find(params.request_id) else { return };
         if let Ok(session) = self.find(&session) {
-            let input = Input::CancelPrompt { client: Arc::clone(&self.client), id };
-            drop(session.send(input).await);
+            session.cancel_prompt(&self.client, &id);
         }
     }
 
@@ -316,8 +324,8 @@ impl ClientConnection {
 impl Connection for ClientConnection {
     async fn line(&mut self, line: &[u8]) {
         match Frame::parse(line) {
-            Ok(Frame::Request { id, method, params }) => self.request(id, &method, params).await,
-            Ok(Frame::Notification { method, params }) => self.notification(&method, params).await,
+            Ok(Frame::Request { id, method, params }) => self.request(id, &method, params),
+            Ok(Frame::Notification { method, params }) => self.notification(&method, params),
             Ok(Frame::Response { id, outcome }) => self.client.answered(&id, outcome),
             Err(error) => self.refuse(&error),
         }
@@ -337,9 +345,22 @@ impl Connection for ClientConnection {
         match self.on_disconnect {
             OnDisconnect::End => self.server.end_sessions_of(&self.client).await,
         }
-        // Last, so that a turn that ends here is cancelled: an open question that is merely answered with no
+        // Only now, so that a turn that ends here is cancelled: an open question that is merely answered with no
         // would send the turn on to its next model call.
         self.client.forget_questions();
+        self.client.all_answered().await;
+        // What was still being opened is there now.
+        match self.on_disconnect {
+            OnDisconnect::End => self.server.end_sessions_of(&self.client).await,
+        }
+    }
+}
+
+/// The answer to an input that a session did not take.
+fn refused(session: &LiveSession, untaken: &Untaken) -> CallError {
+    match untaken {
+        Untaken::Ended(_) => CallError::session_not_found(&session.id),
+        Untaken::Full(_) => CallError::busy(&session.id),
     }
 }
 

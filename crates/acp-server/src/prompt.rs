@@ -16,7 +16,7 @@ use crate::error::CallError;
 const MAX_PARTS: usize = 256;
 
 /// Bytes of text of one prompt, at most: more does not fit any model's window.
-const MAX_TEXT: usize = 16 * 1024 * 1024;
+const MAX_TEXT: usize = 8 * 1024 * 1024;
 
 /// Decoded bytes of one attachment, at most (ZeroClaw dialect, `session/prompt`).
 const MAX_BLOB: usize = 10 * 1024 * 1024;

@@ -9,7 +9,6 @@ use std::{
 };
 
 use jiff::Timestamp;
-use tokio::sync::oneshot;
 use zeroclaw_acp_protocol::{ErrorKind, ErrorTable};
 use zeroclaw_acp_transport::{Connection, Outbox};
 use zeroclaw_session_store::SessionStore;
@@ -19,7 +18,7 @@ use crate::{
     client::{Client, lock},
     connection::ClientConnection,
     error::CallError,
-    session::actor::{Input, LiveSession},
+    session::live::LiveSession,
 };
 
 /// Settings of the server. There is no `Default`: whoever builds a server spells them out.
@@ -146,8 +145,12 @@ impl Shared {
         lock(&self.sessions).live.insert(Arc::clone(&session.id), Arc::clone(session));
     }
 
-    pub(crate) fn leave(&self, id: &str) {
-        lock(&self.sessions).live.remove(id);
+    /// Takes a session out of the table, unless one that was opened after it has its place.
+    pub(crate) fn leave(&self, session: &Arc<LiveSession>) {
+        let mut table = lock(&self.sessions);
+        if table.live.get(&session.id).is_some_and(|entered| Arc::ptr_eq(entered, session)) {
+            table.live.remove(&session.id);
+        }
     }
 
     pub(crate) fn find(&self, id: &str) -> Option<Arc<LiveSession>> {
@@ -161,16 +164,11 @@ impl Shared {
             table.live.values().filter(|session| session.is_held_by(client)).cloned().collect()
         };
         // All are told first, so that they end side by side.
-        let mut waits = Vec::with_capacity(held.len());
-        for session in held {
-            let (done, ended) = oneshot::channel();
-            if session.send(Input::Shutdown(done)).await.is_ok() {
-                waits.push(ended);
-            }
+        for session in &held {
+            session.shut_down();
         }
-        for ended in waits {
-            // A session that ended for another reason has nothing more to say.
-            let _ended_already = ended.await;
+        for session in held {
+            session.ended().await;
         }
     }
 }

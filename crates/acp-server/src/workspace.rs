@@ -129,7 +129,13 @@ fn directory(base: &Path, text: &str) -> Result<PathBuf, CallError> {
         return Err(CallError::params("the directory's path is empty or contains a NUL byte"));
     }
     let path = base.join(text).canonicalize();
-    path.ok().filter(|path| path.is_dir()).ok_or_else(|| CallError::params("the directory does not exist"))
+    let path = path.ok().filter(|path| path.is_dir());
+    let path = path.ok_or_else(|| CallError::params("the directory does not exist"))?;
+    // The wire is UTF-8, and so is the store.
+    if path.to_str().is_none() {
+        return Err(CallError::params("the directory's real name is not UTF-8"));
+    }
+    Ok(path)
 }
 
 /// Makes the agent's own directory if need be and canonicalises it.

@@ -1,14 +1,14 @@
 //! A session's actor: takes inputs one after the other, in the order they arrived, and starts at most one turn at a time.
-//! It never waits for a turn while it can take a cancel.
+//! It waits for nothing but its own opening and end, so that an input is never held up by a turn or by a client.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
-use tokio::{
-    sync::{mpsc, oneshot},
-    task::JoinHandle,
-};
+use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use zeroclaw_acp_protocol::{
     AvailableCommand, CommandInput, ErrorKind, RequestId, SessionUpdate, UpdateFrame,
@@ -19,118 +19,79 @@ use zeroclaw_runtime::{model::Message, turn::Flow};
 use zeroclaw_session_store::{EventKind, StoreError};
 
 use super::{
-    open::Standing,
+    live::{Input, LiveSession, Untaken},
+    open::{self, Opened, Opening},
     turn::{Asked, TurnDone, TurnScene},
 };
-use crate::{client::Client, encode, error::CallError, server::Slot};
+use crate::{
+    client::Client,
+    encode,
+    error::CallError,
+    server::{Shared, Slot},
+};
 
-/// Inputs that wait for the actor. It takes each at once, so this only smooths bursts; a full mailbox makes its sender wait.
-const MAILBOX: usize = 64;
-
-/// Notes of one session that wait for the next prompt, at most, and the bytes of one.
+/// Notes of one session that wait for the next prompt, at most, and the bytes of one event.
 const MAX_NOTES: usize = 32;
-const MAX_NOTE: usize = 64 * 1024;
+const MAX_EVENT: usize = 64 * 1024;
 
-/// Several editors drop what comes for a session before they have handled the answer to `session/new`.
-const COMMANDS_DELAY: Duration = Duration::from_millis(75);
+/// Injected events between two prompts, at most: they are kept in the log for good.
+const MAX_EVENTS: usize = 256;
 
-/// Something for a session to do.
-pub(crate) enum Input {
-    Prompt {
-        client: Arc<Client>,
-        id: RequestId,
-        raw: Box<RawValue>,
-    },
-    Cancel,
-    /// Cancels the turn only if it is the one of this request.
-    CancelPrompt {
-        client: Arc<Client>,
-        id: RequestId,
-    },
-    Close {
-        client: Arc<Client>,
-        id: RequestId,
-    },
-    Stop {
-        client: Arc<Client>,
-        id: RequestId,
-    },
-    Event {
-        client: Arc<Client>,
-        id: Option<RequestId>,
-        params: SessionEventParams,
-        raw: Box<RawValue>,
-    },
-    /// Replays the log to the client (load), then answers; or only answers (resume).
-    Welcome {
-        client: Arc<Client>,
-        id: RequestId,
-        replay: bool,
-    },
-    Commands,
-    /// Ends the session without an answer to anybody; resolves when it is stored.
-    Shutdown(oneshot::Sender<()>),
-}
-
-/// The handle of a live session.
-#[derive(Debug)]
-pub(crate) struct LiveSession {
-    pub(crate) id: Arc<str>,
-    pub(crate) cwd: PathBuf,
-    inputs: mpsc::Sender<Input>,
-    scene: Arc<TurnScene>,
-}
-
-impl LiveSession {
-    /// Hands over an input; gives it back when the session has ended.
-    pub(crate) async fn send(&self, input: Input) -> Result<(), Input> {
-        self.inputs.send(input).await.map_err(|error| error.0)
-    }
-
-    pub(crate) fn is_held_by(&self, client: &Arc<Client>) -> bool {
-        self.scene.pump.clients().iter().any(|known| Arc::ptr_eq(known, client))
-    }
-
-    /// Makes answers of this client to the session's open questions count no more, before it cancels or closes.
-    pub(crate) fn void_questions(&self, client: &Client) {
-        client.void_questions(&self.scene.pump);
-    }
-
-    /// Sends the slash commands after a short while.
-    pub(crate) fn announce_later(self: &Arc<Self>) {
-        let session = Arc::clone(self);
-        tokio::spawn(async move {
-            tokio::time::sleep(COMMANDS_DELAY).await;
-            // A session that ended meanwhile has nothing to announce.
-            drop(session.send(Input::Commands).await);
-        });
-    }
-}
-
-/// Starts the actor and enters the session into the table.
-pub(super) fn start(scene: Arc<TurnScene>, standing: Standing, slot: Slot) -> Arc<LiveSession> {
-    let (sender, inputs) = mpsc::channel(MAILBOX);
-    let live = Arc::new(LiveSession {
-        id: Arc::clone(&scene.id),
-        cwd: scene.workspace.cwd.clone(),
-        inputs: sender,
-        scene: Arc::clone(&scene),
-    });
-    scene.server.enter(&live);
-    let actor = Actor {
-        scene,
-        inputs,
-        history: standing.history,
-        next_turn: standing.next_turn,
-        running: None,
-        notes: Vec::new(),
-        stops: Vec::new(),
-        announced: false,
-        welcomed: standing.welcomed,
-        slot: Some(slot),
-    };
-    tokio::spawn(actor.run());
+/// Enters a session into the table and opens it in a task of its own, so that no other session waits for its files.
+pub(crate) fn start(server: &Arc<Shared>, id: Arc<str>, opening: Opening) -> Arc<LiveSession> {
+    let (live, inputs) = LiveSession::new(id, Arc::clone(opening.client()));
+    server.enter(&live);
+    tokio::spawn(run(Arc::clone(server), Arc::clone(&live), inputs, opening));
     live
+}
+
+async fn run(server: Arc<Shared>, live: Arc<LiveSession>, mut inputs: mpsc::Receiver<Input>, opening: Opening) {
+    let (client, id) = (Arc::clone(opening.client()), opening.request().clone());
+    let opened = open::open(&server, &live.id, opening).await;
+    let end = match opened {
+        Ok(opened) => Actor::new(Arc::clone(&live), opened, inputs).run().await,
+        Err(error) => {
+            inputs.close();
+            server.leave(&live);
+            live.ended.cancel();
+            client.respond::<()>(&id, Err(&error));
+            inputs
+        }
+    };
+    too_late(&server, &live, end).await;
+}
+
+/// Answers what waited when the session ended. A load among it opens the session again, and takes the rest along.
+async fn too_late(server: &Arc<Shared>, live: &Arc<LiveSession>, mut inputs: mpsc::Receiver<Input>) {
+    let mut again: Option<Arc<LiveSession>> = None;
+    while let Some(input) = inputs.recv().await {
+        let input = match &again {
+            Some(next) => match next.send(input) {
+                Ok(()) => continue,
+                Err(Untaken::Ended(input) | Untaken::Full(input)) => input,
+            },
+            None => input,
+        };
+        match input {
+            Input::Welcome { client, id, params, replay } => {
+                again = Some(start(
+                    server,
+                    Arc::clone(&live.id),
+                    Opening::Stored { client, id, params, replay, after: None },
+                ));
+            }
+            Input::Prompt { client, id, .. }
+            | Input::Close { client, id }
+            | Input::Event { client, id: Some(id), .. } => {
+                client.respond::<()>(&id, Err(&CallError::session_not_found(&live.id)));
+            }
+            Input::Stop { client, id } => {
+                client.respond(&id, Ok(&StopResult { session_id: &live.id, stopped: true }));
+            }
+            Input::Unshown { client, id, error } => client.respond::<()>(&id, Err(&CallError::from(error))),
+            Input::Event { id: None, .. } | Input::Commands => {}
+        }
+    }
 }
 
 struct Running {
@@ -140,17 +101,20 @@ struct Running {
 }
 
 struct Actor {
+    live: Arc<LiveSession>,
     scene: Arc<TurnScene>,
     inputs: mpsc::Receiver<Input>,
     history: Vec<Arc<Message>>,
     next_turn: u64,
     running: Option<Running>,
     notes: Vec<String>,
+    /// Injected events since the last prompt.
+    events: usize,
     /// Stop requests that wait for the running turn; while there are any, no prompt is taken.
     stops: Vec<(Arc<Client>, RequestId)>,
     announced: bool,
-    /// A client holds the session: one made it, or a load or resume went well.
-    welcomed: bool,
+    /// A client has the session: one made it, or a load or resume went well.
+    welcomed: Arc<AtomicBool>,
     /// Given back at the end, before anybody is told of the end.
     slot: Option<Slot>,
 }
@@ -158,35 +122,60 @@ struct Actor {
 /// How the actor goes on after an input.
 enum Next {
     Stay,
-    End(Vec<Goodbye>),
+    End(Option<Goodbye>),
 }
 
-/// Who is told that the session has ended.
+/// Who is told that the session has ended, besides those that wait for a stop.
 enum Goodbye {
     Closed(Arc<Client>, RequestId),
-    Stopped(Arc<Client>, RequestId),
     /// The session could not be shown, so it does not stay.
     Unshown(Arc<Client>, RequestId, StoreError),
-    Signal(oneshot::Sender<()>),
 }
 
 impl Actor {
-    async fn run(mut self) {
-        let goodbyes = loop {
+    fn new(live: Arc<LiveSession>, opened: Opened, inputs: mpsc::Receiver<Input>) -> Self {
+        let welcomed = Arc::new(AtomicBool::new(opened.welcome.is_none()));
+        let mut actor = Self {
+            live,
+            scene: opened.scene,
+            inputs,
+            history: opened.standing.history,
+            next_turn: opened.standing.next_turn,
+            running: None,
+            notes: Vec::new(),
+            events: 0,
+            stops: Vec::new(),
+            announced: false,
+            welcomed,
+            slot: Some(opened.slot),
+        };
+        if let Some((client, id, replay)) = opened.welcome {
+            actor.welcome(client, id, replay);
+        } else {
+            actor.live.announce_later();
+        }
+        actor
+    }
+
+    /// Runs to the end and gives back what was not taken.
+    async fn run(mut self) -> mpsc::Receiver<Input> {
+        let goodbye = loop {
             let next = tokio::select! {
+                // What was handed over before the end is still taken: it is answered like everything else.
                 biased;
                 done = Self::turn_done(&mut self.running), if self.running.is_some() => self.after_turn(done),
                 input = self.inputs.recv() => match input {
-                    Some(input) => self.take(input).await,
-                    None => Next::End(Vec::new()),
+                    Some(input) => self.take(input),
+                    None => Next::End(None),
                 },
+                () = self.live.shutdown.cancelled() => Next::End(None),
             };
             match next {
                 Next::Stay => {}
-                Next::End(goodbyes) => break goodbyes,
+                Next::End(goodbye) => break goodbye,
             }
         };
-        self.end(goodbyes).await;
+        self.end(goodbye).await
     }
 
     async fn turn_done(running: &mut Option<Running>) -> Option<TurnDone> {
@@ -196,49 +185,33 @@ impl Actor {
         }
     }
 
-    async fn take(&mut self, input: Input) -> Next {
+    fn take(&mut self, input: Input) -> Next {
         match input {
-            Input::Prompt { client, id, raw } => self.prompt(client, id, raw),
-            Input::Cancel => {
-                if let Some(running) = &self.running {
-                    running.cancel.cancel();
-                }
-            }
-            Input::CancelPrompt { client, id } => {
-                if let Some(running) = &self.running
-                    && running.asked.id == id
-                    && Arc::ptr_eq(&running.asked.client, &client)
-                {
-                    running.cancel.cancel();
-                }
-            }
-            Input::Close { client, id } => return Next::End(vec![Goodbye::Closed(client, id)]),
+            Input::Prompt { client, id, raw, cancel } => self.prompt(Asked { client, id }, raw, cancel),
+            Input::Close { client, id } => return Next::End(Some(Goodbye::Closed(client, id))),
             Input::Stop { client, id } => {
                 self.stops.push((client, id));
                 return self.end_when_stopped();
             }
             Input::Event { client, id, params, raw } => self.event(&client, id.as_ref(), params, &raw),
-            Input::Welcome { client, id, replay } => return self.welcome(client, id, replay).await,
+            Input::Welcome { client, id, replay, .. } => self.welcome(client, id, replay),
+            Input::Unshown { client, id, error } => return Next::End(Some(Goodbye::Unshown(client, id, error))),
             Input::Commands => self.commands(),
-            Input::Shutdown(done) => return Next::End(vec![Goodbye::Signal(done)]),
         }
         Next::Stay
     }
 
-    fn prompt(&mut self, client: Arc<Client>, id: RequestId, raw: Box<RawValue>) {
+    fn prompt(&mut self, asked: Asked, raw: Box<RawValue>, cancel: CancellationToken) {
         if self.running.is_some() {
-            client.respond::<()>(&id, Err(&CallError::busy(&self.scene.id)));
-            return;
+            return self.refuse(&asked, &CallError::busy(&self.scene.id));
         }
         if !self.stops.is_empty() {
-            client.respond::<()>(&id, Err(&CallError::session_not_found(&self.scene.id)));
-            return;
+            return self.refuse(&asked, &CallError::session_not_found(&self.scene.id));
         }
         if !std::mem::replace(&mut self.announced, true) {
             self.commands();
         }
-        let cancel = CancellationToken::new();
-        let asked = Asked { client, id };
+        self.events = 0;
         // Cloned so that a turn that is lost to a panic does not take the conversation along; the messages are shared.
         let history = self.history.clone();
         let notes = std::mem::take(&mut self.notes);
@@ -246,46 +219,68 @@ impl Actor {
         self.running = Some(Running { task: tokio::spawn(turn), cancel, asked });
     }
 
+    fn refuse(&self, asked: &Asked, error: &CallError) {
+        self.live.answered(&asked.client, &asked.id);
+        asked.client.respond::<()>(&asked.id, Err(error));
+    }
+
     fn after_turn(&mut self, done: Option<TurnDone>) -> Next {
-        let Some(running) = self.running.take() else { return Next::Stay };
+        if let Some(running) = self.running.take() {
+            self.settle(&running.asked, done);
+        }
+        self.end_when_stopped()
+    }
+
+    /// Takes over what a turn leaves, then answers: a prompt that follows the answer finds the session free.
+    fn settle(&mut self, asked: &Asked, done: Option<TurnDone>) {
+        self.live.answered(&asked.client, &asked.id);
         match done {
             Some(done) => {
                 self.history = done.history;
                 self.next_turn += u64::from(done.began);
-                // Only now: a prompt that follows the answer finds the session free.
-                self.scene.answer(&running.asked, &done.answer);
+                // Notes that came meanwhile stay behind those that were given back.
+                let later = std::mem::replace(&mut self.notes, done.notes);
+                self.notes.extend(later);
+                self.scene.answer(asked, &done.answer);
             }
             None => {
                 // The task guards against panics inside of the turn; this is one in our own bookkeeping.
                 self.next_turn += 1;
                 let error = CallError::new(ErrorKind::Internal, "the turn failed: internal error");
-                running.asked.client.respond::<()>(&running.asked.id, Err(&error));
+                asked.client.respond::<()>(&asked.id, Err(&error));
             }
         }
-        self.end_when_stopped()
     }
 
     fn end_when_stopped(&mut self) -> Next {
-        if self.stops.is_empty() || self.running.is_some() {
-            return Next::Stay;
-        }
-        Next::End(self.stops.drain(..).map(|(client, id)| Goodbye::Stopped(client, id)).collect())
+        if self.stops.is_empty() || self.running.is_some() { Next::Stay } else { Next::End(None) }
     }
 
     fn event(&mut self, client: &Arc<Client>, id: Option<&RequestId>, params: SessionEventParams, raw: &RawValue) {
-        let refused = if raw.get().len() > MAX_NOTE {
-            Some(format!("an event has at most {MAX_NOTE} bytes"))
-        } else if self.notes.len() >= MAX_NOTES && params.text.is_some() {
-            Some(format!("at most {MAX_NOTES} notes wait for the next prompt"))
-        } else {
-            None
-        };
-        if let Some(why) = refused {
-            if let Some(id) = id {
-                client.respond::<()>(id, Err(&CallError::params(why)));
+        let outcome = self.log_event(params, raw);
+        match (outcome, id) {
+            (Ok(kind), Some(id)) => {
+                let result = EventResult { session_id: &self.scene.id, r#type: &kind, status: "processed" };
+                client.respond(id, Ok(&result));
             }
-            return;
+            (Err(error), Some(id)) => client.respond::<()>(id, Err(&error)),
+            (Ok(_), None) => {}
+            (Err(error), None) => tracing::debug!(error = error.message, "an injected event was dropped"),
         }
+    }
+
+    /// Enters an injected event into the log and keeps its text for the model; gives back its type.
+    fn log_event(&mut self, params: SessionEventParams, raw: &RawValue) -> Result<String, CallError> {
+        if raw.get().len() > MAX_EVENT {
+            return Err(CallError::params(format!("an event has at most {MAX_EVENT} bytes")));
+        }
+        if self.events >= MAX_EVENTS {
+            return Err(CallError::params(format!("at most {MAX_EVENTS} events fit between two prompts")));
+        }
+        if params.text.is_some() && self.notes.len() >= MAX_NOTES {
+            return Err(CallError::params(format!("at most {MAX_NOTES} notes wait for the next prompt")));
+        }
+        self.events += 1;
         let payload = Bytes::copy_from_slice(raw.get().as_bytes());
         match self.scene.pump.event(EventKind::ClientEvent, None, |out| out.extend_from_slice(&payload)) {
             Flow::Ready | Flow::Full => {}
@@ -293,24 +288,35 @@ impl Actor {
         if let Some(text) = params.text {
             self.notes.push(format!("[Note from the client, {}]\n{text}", params.kind));
         }
-        if let Some(id) = id {
-            let result = EventResult { session_id: &self.scene.id, r#type: &params.kind, status: "processed" };
-            client.respond(id, Ok(&result));
-        }
+        Ok(params.kind)
     }
 
-    async fn welcome(&mut self, client: Arc<Client>, id: RequestId, replay: bool) -> Next {
-        let result = if replay { self.scene.pump.replay(&client).await } else { Ok(()) };
-        match result {
-            Ok(()) => {
-                self.welcomed = true;
-                client.respond(&id, Ok(&Empty {}));
-            }
-            Err(error) if self.welcomed => client.respond::<()>(&id, Err(&CallError::from(error))),
-            // The client knows nothing of a session whose load failed and would never close it.
-            Err(error) => return Next::End(vec![Goodbye::Unshown(client, id, error)]),
+    /// Shows the session to a client and answers. The replay goes through the pump, so everything later follows it.
+    fn welcome(&mut self, client: Arc<Client>, id: RequestId, replay: bool) {
+        self.live.announce_later();
+        if !replay {
+            self.welcomed.store(true, Ordering::Release);
+            client.respond(&id, Ok(&Empty {}));
+            return;
         }
-        Next::Stay
+        let (live, welcomed) = (Arc::clone(&self.live), Arc::clone(&self.welcomed));
+        let shown = Arc::clone(&client);
+        self.scene.pump.replay(&client, move |result| match result {
+            Ok(()) => {
+                welcomed.store(true, Ordering::Release);
+                shown.respond(&id, Ok(&Empty {}));
+            }
+            Err(error) if welcomed.load(Ordering::Acquire) => shown.respond::<()>(&id, Err(&CallError::from(error))),
+            // The client knows nothing of a session whose load failed and would never close it.
+            Err(error) => match live.send(Input::Unshown { client: shown, id, error }) {
+                Ok(()) => {}
+                Err(Untaken::Ended(input) | Untaken::Full(input)) => {
+                    if let Input::Unshown { client, id, error } = input {
+                        client.respond::<()>(&id, Err(&CallError::from(error)));
+                    }
+                }
+            },
+        });
     }
 
     /// Tells every client the slash commands. They are state of now, not history, so they are not logged.
@@ -336,18 +342,15 @@ impl Actor {
     }
 
     /// Cancels what runs, stores what is left, gives the session up and says goodbye.
-    async fn end(mut self, goodbyes: Vec<Goodbye>) {
+    async fn end(mut self, goodbye: Option<Goodbye>) -> mpsc::Receiver<Input> {
         if let Some(running) = self.running.take() {
             running.cancel.cancel();
-            let answer = match running.task.await {
-                Ok(done) => done.answer,
-                Err(_) => Err(CallError::new(ErrorKind::Internal, "the turn failed: internal error")),
-            };
-            self.scene.answer(&running.asked, &answer);
+            let done = running.task.await.ok();
+            self.settle(&running.asked, done);
         }
-        // Nothing is taken from here on; what waits is answered.
+        // Nothing is taken from here on; what waits is answered by whoever gets it back.
         self.inputs.close();
-        self.scene.pump.barrier().await;
+        let saved = self.scene.pump.barrier().await;
         self.scene.pump.close();
         if let Some(store) = self.scene.server.durable() {
             match store.release(&self.scene.id).await {
@@ -356,43 +359,25 @@ impl Actor {
             }
         }
         // Only now may it be loaded again: an earlier claim would fall to the release above.
-        self.scene.server.leave(&self.scene.id);
+        self.scene.server.leave(&self.live);
         // Whoever is told of the end finds the place free.
         drop(self.slot.take());
-        for goodbye in goodbyes {
-            self.say(goodbye);
+        self.live.ended.cancel();
+        let unsaved =
+            CallError::new(ErrorKind::Internal, "the session has ended, but its last turns could not be saved");
+        match goodbye {
+            Some(Goodbye::Closed(client, id)) if saved => client.respond(&id, Ok(&Empty {})),
+            Some(Goodbye::Closed(client, id)) => client.respond::<()>(&id, Err(&unsaved)),
+            Some(Goodbye::Unshown(client, id, error)) => client.respond::<()>(&id, Err(&CallError::from(error))),
+            None => {}
         }
         for (client, id) in std::mem::take(&mut self.stops) {
-            self.say(Goodbye::Stopped(client, id));
-        }
-        while let Some(input) = self.inputs.recv().await {
-            self.too_late(input);
-        }
-    }
-
-    fn say(&self, goodbye: Goodbye) {
-        match goodbye {
-            Goodbye::Closed(client, id) => client.respond(&id, Ok(&Empty {})),
-            Goodbye::Stopped(client, id) => {
+            if saved {
                 client.respond(&id, Ok(&StopResult { session_id: &self.scene.id, stopped: true }));
+            } else {
+                client.respond::<()>(&id, Err(&unsaved));
             }
-            Goodbye::Unshown(client, id, error) => client.respond::<()>(&id, Err(&CallError::from(error))),
-            // Nobody may wait any more.
-            Goodbye::Signal(done) => drop(done.send(())),
         }
-    }
-
-    fn too_late(&self, input: Input) {
-        match input {
-            Input::Prompt { client, id, .. } | Input::Close { client, id } | Input::Welcome { client, id, .. } => {
-                client.respond::<()>(&id, Err(&CallError::session_not_found(&self.scene.id)));
-            }
-            Input::Stop { client, id } => self.say(Goodbye::Stopped(client, id)),
-            Input::Event { client, id: Some(id), .. } => {
-                client.respond::<()>(&id, Err(&CallError::session_not_found(&self.scene.id)));
-            }
-            Input::Shutdown(done) => self.say(Goodbye::Signal(done)),
-            Input::Event { id: None, .. } | Input::Cancel | Input::CancelPrompt { .. } | Input::Commands => {}
-        }
+        self.inputs
     }
 }

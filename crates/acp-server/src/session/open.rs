@@ -5,18 +5,60 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64},
 };
 
-use zeroclaw_acp_protocol::params::{LoadSessionParams, NewSessionParams};
+use zeroclaw_acp_protocol::{
+    RequestId,
+    params::{LoadSessionParams, NewSessionParams},
+    result::NewSessionResult,
+};
 use zeroclaw_runtime::{model::Message, turn::Remembered};
 use zeroclaw_session_store::{NewSession, SessionRecord, SessionStore};
 
-use super::{Pump, actor, actor::LiveSession, repair::repair, turn::TurnScene};
+use super::{Pump, live::LiveSession, repair::repair, turn::TurnScene};
 use crate::{
     agents::AgentEntry,
     client::Client,
     error::CallError,
-    server::Shared,
+    server::{Shared, Slot},
     workspace::{Request, Workspace},
 };
+
+/// How a session comes to live. The request is answered when it does, or when it cannot.
+#[derive(Debug)]
+pub(crate) enum Opening {
+    /// `session/new`
+    New { client: Arc<Client>, id: RequestId, params: NewSessionParams, entry: Arc<AgentEntry>, slot: Slot },
+    /// `session/load` (with `replay`) and `session/resume`, once the session it was before has ended.
+    Stored {
+        client: Arc<Client>,
+        id: RequestId,
+        params: LoadSessionParams,
+        replay: bool,
+        after: Option<Arc<LiveSession>>,
+    },
+}
+
+impl Opening {
+    pub(super) fn client(&self) -> &Arc<Client> {
+        match self {
+            Self::New { client, .. } | Self::Stored { client, .. } => client,
+        }
+    }
+
+    pub(super) fn request(&self) -> &RequestId {
+        match self {
+            Self::New { id, .. } | Self::Stored { id, .. } => id,
+        }
+    }
+}
+
+/// A session that is open.
+pub(super) struct Opened {
+    pub(super) scene: Arc<TurnScene>,
+    pub(super) standing: Standing,
+    pub(super) slot: Slot,
+    /// Whoever is to be shown the session: client, request, whether with its log. A new session is answered already.
+    pub(super) welcome: Option<(Arc<Client>, RequestId, bool)>,
+}
 
 /// Where a session stands when its actor starts.
 #[derive(Debug, Default)]
@@ -26,24 +68,41 @@ pub(super) struct Standing {
     pub(super) has_title: bool,
     /// Position of the next message in the store.
     pub(super) position: u64,
-    /// A client knows the session already: it is new and not loaded.
-    pub(super) welcomed: bool,
+}
+
+/// Opens a session.
+pub(super) async fn open(server: &Arc<Shared>, id: &Arc<str>, opening: Opening) -> Result<Opened, CallError> {
+    match opening {
+        Opening::New { client, id: request, params, entry, slot } => {
+            let scene = create(server, id, &client, entry, params).await?;
+            let workspace_dir = (!server.settings.strict).then_some(scene.workspace.cwd.as_path());
+            client.respond(&request, Ok(&NewSessionResult { session_id: id, workspace_dir }));
+            let standing = Standing { next_turn: 1, ..Standing::default() };
+            Ok(Opened { scene, standing, slot, welcome: None })
+        }
+        Opening::Stored { client, id: request, params, replay, after } => {
+            if let Some(before) = after {
+                before.ended().await;
+            }
+            let slot = server.reserve()?;
+            let (scene, standing) = restore(server, &client, params).await?;
+            Ok(Opened { scene, standing, slot, welcome: Some((client, request, replay)) })
+        }
+    }
 }
 
 /// Makes a session for `session/new`.
-pub(crate) async fn create(
+async fn create(
     server: &Arc<Shared>,
+    id: &Arc<str>,
     client: &Arc<Client>,
-    connection_agent: Option<&str>,
+    entry: Arc<AgentEntry>,
     params: NewSessionParams,
-) -> Result<Arc<LiveSession>, CallError> {
-    let entry = server.agents.choose(params.agent.as_deref(), connection_agent)?;
-    let slot = server.reserve()?;
+) -> Result<Arc<TurnScene>, CallError> {
     let workspace = open_workspace(server, &entry, params.cwd, params.additional_directories).await?;
-    let id: Arc<str> = server.new_session_id().into();
     if let Some(store) = server.durable() {
         let new = NewSession {
-            id: Arc::clone(&id),
+            id: Arc::clone(id),
             workspace: workspace.cwd.clone(),
             agent: entry.alias.clone(),
             created_at_ms: server.now_ms(),
@@ -51,23 +110,21 @@ pub(crate) async fn create(
         };
         store.create_session(new).await?;
     }
-    let pump = Pump::start(Arc::clone(&id), server.durable().cloned(), 0);
+    let pump = Pump::start(Arc::clone(id), server.durable().cloned(), 0);
     pump.attach(Arc::clone(client));
-    let scene = scene(server, &id, pump, entry, workspace, &Standing::default());
-    Ok(actor::start(scene, Standing { next_turn: 1, welcomed: true, ..Standing::default() }, slot))
+    Ok(scene(server, id, pump, entry, workspace, &Standing::default()))
 }
 
 /// Brings a stored session back for `session/load` and `session/resume`.
-pub(crate) async fn restore(
+async fn restore(
     server: &Arc<Shared>,
     client: &Arc<Client>,
     params: LoadSessionParams,
-) -> Result<Arc<LiveSession>, CallError> {
+) -> Result<(Arc<TurnScene>, Standing), CallError> {
     let id = params.session_id.as_str();
     let store = server.durable().ok_or_else(|| CallError::session_not_found(id))?;
     let known = store.session(id).await?.ok_or_else(|| CallError::session_not_found(id))?;
     let entry = server.agents.choose_stored(&known.agent)?;
-    let slot = server.reserve()?;
     let stored_cwd = known.workspace.to_string_lossy().into_owned();
     let additional = params.additional_directories.unwrap_or_else(|| {
         known.additional_directories.iter().map(|path| path.to_string_lossy().into_owned()).collect()
@@ -89,8 +146,7 @@ pub(crate) async fn restore(
     };
     let pump = Pump::start(Arc::clone(&record.id), Some(Arc::clone(store)), record.last_seq);
     pump.attach(Arc::clone(client));
-    let scene = scene(server, &record.id, pump, entry, workspace, &standing);
-    Ok(actor::start(scene, standing, slot))
+    Ok((scene(server, &record.id, pump, entry, workspace, &standing), standing))
 }
 
 /// Reads what a claimed session needs, after repairing it.
@@ -121,7 +177,6 @@ async fn read(
         next_turn: record.last_turn.as_ref().map_or(1, |turn| turn.turn + 1),
         has_title: record.title.is_some(),
         position,
-        welcomed: false,
     };
     Ok((record, standing))
 }

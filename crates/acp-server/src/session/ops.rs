@@ -2,17 +2,23 @@
 
 use std::sync::Arc;
 
-use zeroclaw_session_store::{Batch, EventRecord, MessageRecord, SessionStore, StoreError, TurnEnd, TurnStart};
+use zeroclaw_session_store::{
+    Batch, EventRecord, MessageRecord, SessionPatch, SessionStore, StoreError, TurnEnd, TurnStart,
+};
 
 /// Bytes that wait for a store that does not write, at most. Beyond it the session is given up as unsaved:
 /// a full disk must not fill the memory too.
 const MAX_BACKLOG: usize = 16 * 1024 * 1024;
+
+/// Bytes after which a batch is closed and the next one begins; far below what the store takes at once.
+const MAX_BATCH: usize = 8 * 1024 * 1024;
 
 #[derive(Debug)]
 enum Op {
     Begin(TurnStart),
     Append(Batch),
     End(TurnEnd),
+    Patch(SessionPatch),
 }
 
 /// The writes of one session that are not in the store yet.
@@ -21,14 +27,20 @@ pub(super) struct Ledger {
     store: Option<Arc<dyn SessionStore>>,
     session: Arc<str>,
     backlog: Vec<Op>,
+    /// Bytes of the whole backlog.
     bytes: usize,
+    /// Bytes of its last batch.
+    batch_bytes: usize,
+    /// The store did not write last time.
+    failing: bool,
+    /// Something was given up: nothing after it can be written either.
     lost: bool,
 }
 
 impl Ledger {
     /// `store` is `None` when nothing outlives the process: then nothing is owed.
     pub(super) fn new(store: Option<Arc<dyn SessionStore>>, session: Arc<str>) -> Self {
-        Self { store, session, backlog: Vec::new(), bytes: 0, lost: false }
+        Self { store, session, backlog: Vec::new(), bytes: 0, batch_bytes: 0, failing: false, lost: false }
     }
 
     pub(super) fn store(&self) -> Option<&Arc<dyn SessionStore>> {
@@ -37,23 +49,32 @@ impl Ledger {
 
     pub(super) fn begin(&mut self, start: TurnStart) {
         if self.keeps(start.prompt.len()) {
+            self.batch_bytes = start.prompt.len();
             self.backlog.push(Op::Begin(start));
         }
     }
 
     pub(super) fn event(&mut self, event: EventRecord) {
-        if self.keeps(event.payload.len())
-            && let Some(batch) = self.batch()
+        let bytes = event.payload.len();
+        if self.keeps(bytes)
+            && let Some(batch) = self.batch(bytes)
         {
             batch.events.push(event);
         }
     }
 
     pub(super) fn message(&mut self, message: MessageRecord) {
-        if self.keeps(message.payload.len())
-            && let Some(batch) = self.batch()
+        let bytes = message.payload.len();
+        if self.keeps(bytes)
+            && let Some(batch) = self.batch(bytes)
         {
             batch.messages.push(message);
+        }
+    }
+
+    pub(super) fn patch(&mut self, patch: SessionPatch) {
+        if self.keeps(0) {
+            self.backlog.push(Op::Patch(patch));
         }
     }
 
@@ -75,31 +96,39 @@ impl Ledger {
             return false;
         }
         self.bytes += bytes;
-        if self.bytes > MAX_BACKLOG && self.backlog.len() > 1 {
+        if self.failing && self.bytes > MAX_BACKLOG {
             tracing::error!(session = %self.session, "the store does not write: this session is not saved any more");
-            self.lost = true;
-            self.backlog = Vec::new();
+            self.give_up();
             return false;
         }
         true
     }
 
-    /// The batch that events and messages join.
-    fn batch(&mut self) -> Option<&mut Batch> {
-        if !matches!(self.backlog.last(), Some(Op::Begin(_) | Op::Append(_))) {
+    fn give_up(&mut self) {
+        self.lost = true;
+        self.backlog = Vec::new();
+    }
+
+    /// The batch that an event or message of this size joins.
+    fn batch(&mut self, bytes: usize) -> Option<&mut Batch> {
+        let open = matches!(self.backlog.last(), Some(Op::Begin(_) | Op::Append(_)));
+        if !open || self.batch_bytes + bytes > MAX_BATCH {
             self.backlog.push(Op::Append(Batch::default()));
+            self.batch_bytes = 0;
         }
+        self.batch_bytes += bytes;
         match self.backlog.last_mut() {
             Some(Op::Begin(start)) => Some(&mut start.batch),
             Some(Op::Append(batch)) => Some(batch),
-            Some(Op::End(_)) | None => None,
+            Some(Op::End(_) | Op::Patch(_)) | None => None,
         }
     }
 
     /// Pays everything; false when something is still owed. What failed stays first in line.
-    pub(super) async fn pay(&mut self) -> bool {
+    /// While the store fails only what is `pressing` tries again: each try may wait for a lock.
+    pub(super) async fn pay(&mut self, pressing: bool) -> bool {
         let Some(store) = &self.store else { return true };
-        if self.lost {
+        if self.lost || (self.failing && !pressing) {
             return false;
         }
         let mut ops = std::mem::take(&mut self.backlog).into_iter();
@@ -109,24 +138,37 @@ impl Ledger {
                 Op::Begin(start) => store.begin_turn(&self.session, start.clone()).await,
                 Op::Append(batch) => store.append(&self.session, batch.clone()).await,
                 Op::End(end) => store.end_turn(&self.session, end.clone()).await,
+                Op::Patch(patch) => store.update_session(&self.session, patch.clone()).await,
             };
             if let Err(error) = result {
+                self.failing = true;
+                self.backlog.push(op);
+                self.backlog.extend(ops);
+                // The last batch is not joined any more: its copy may be on its way.
+                self.batch_bytes = MAX_BATCH;
                 self.failed(&error);
-                if !self.lost {
-                    self.backlog.push(op);
-                    self.backlog.extend(ops);
-                }
                 return false;
             }
         }
+        self.failing = false;
         self.bytes = 0;
         true
     }
 
     fn failed(&mut self, error: &StoreError) {
-        // Someone removed the session, or took it over: writing it again later would be wrong.
-        let for_good = matches!(error, StoreError::NotFound | StoreError::NotClaimed | StoreError::Conflict { .. });
+        // Somebody removed the session or took it over, or the store is shut for good: trying again would be wrong.
+        let for_good = matches!(
+            error,
+            StoreError::NotFound
+                | StoreError::NotClaimed
+                | StoreError::HeldElsewhere
+                | StoreError::Conflict { .. }
+                | StoreError::TooLarge
+                | StoreError::Closed
+        );
         tracing::warn!(session = %self.session, %error, for_good, "the session store does not write");
-        self.lost |= for_good;
+        if for_good {
+            self.give_up();
+        }
     }
 }

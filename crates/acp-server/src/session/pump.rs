@@ -2,7 +2,10 @@
 //! and come out one after the other, first into the store, then to every attached client.
 //! Because the store comes first, everything a client has seen survives `kill -9`.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    fmt,
+    sync::{Arc, Mutex},
+};
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -10,7 +13,9 @@ use serde_json::value::RawValue;
 use tokio::sync::{Notify, oneshot};
 use zeroclaw_acp_protocol::{RequestId, UpdateFrame};
 use zeroclaw_runtime::turn::Flow;
-use zeroclaw_session_store::{EventKind, EventRecord, MessageRecord, SessionStore, StoreError, TurnEnd, TurnStart};
+use zeroclaw_session_store::{
+    EventKind, EventRecord, MessageRecord, SessionPatch, SessionStore, StoreError, TurnEnd, TurnStart,
+};
 
 use super::ops::Ledger;
 use crate::client::{Client, lock};
@@ -31,8 +36,14 @@ type Origin = (Arc<Client>, RequestId);
 /// An event on its way to the clients.
 type Sent = (EventRecord, Option<Origin>);
 
-/// Where the end of a replay is told.
-type Replayed = oneshot::Sender<Result<(), StoreError>>;
+/// Told how a replay went, in its place among everything else the client gets.
+struct Replayed(Box<dyn FnOnce(Result<(), StoreError>) + Send>);
+
+impl fmt::Debug for Replayed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Replayed")
+    }
+}
 
 /// What the queue holds besides the bytes of the events.
 #[derive(Debug)]
@@ -52,8 +63,10 @@ enum Item {
     Line(Arc<Client>, Vec<u8>),
     /// The whole log for one client, then the signal.
     Replay(Arc<Client>, Replayed),
-    /// Everything before is stored and handed over.
-    Barrier(oneshot::Sender<()>),
+    /// Facts about the session, kept with the next write.
+    Patch(SessionPatch),
+    /// Everything before is handed over; answered with whether it is all stored.
+    Barrier(oneshot::Sender<bool>),
 }
 
 #[derive(Debug, Default)]
@@ -168,19 +181,20 @@ impl Pump {
         self.push(Item::Line(Arc::clone(client), line));
     }
 
-    /// Sends the whole log to one client.
-    pub(crate) async fn replay(&self, client: &Arc<Client>) -> Result<(), StoreError> {
-        let (done, replayed) = oneshot::channel();
-        self.push(Item::Replay(Arc::clone(client), done));
-        replayed.await.unwrap_or(Err(StoreError::Closed))
+    /// Sends the log as it is now to one client, then calls `done`.
+    pub(crate) fn replay(&self, client: &Arc<Client>, done: impl FnOnce(Result<(), StoreError>) + Send + 'static) {
+        self.push(Item::Replay(Arc::clone(client), Replayed(Box::new(done))));
     }
 
-    /// Resolves when everything queued before is stored and handed to the clients.
-    pub(crate) async fn barrier(&self) {
+    pub(crate) fn patch(&self, patch: SessionPatch) {
+        self.push(Item::Patch(patch));
+    }
+
+    /// Resolves when everything queued before is handed to the clients, to whether all of it is stored.
+    pub(crate) async fn barrier(&self) -> bool {
         let (done, reached) = oneshot::channel();
         self.push(Item::Barrier(done));
-        // An error means that the pump has ended, and it ends only when it is empty.
-        let _pump_ended = reached.await;
+        reached.await.unwrap_or(false)
     }
 
     /// Resolves when there is room for more events.
@@ -218,8 +232,9 @@ enum Step {
     Event(EventRecord, Option<Origin>),
     End(oneshot::Sender<bool>),
     Line(Arc<Client>, Vec<u8>),
-    Replay(Arc<Client>, Replayed),
-    Barrier(oneshot::Sender<()>),
+    /// Up to this number: what comes behind it in the queue is sent as itself.
+    Replay(Arc<Client>, u64, Replayed),
+    Barrier(oneshot::Sender<bool>),
 }
 
 #[derive(Serialize)]
@@ -247,7 +262,8 @@ impl Worker {
             }
             self.pump.room.notify_waiters();
             let steps = self.owe(Bytes::from(arena), items);
-            let saved = self.ledger.pay().await;
+            let pressing = steps.iter().any(|step| matches!(step, Step::End(_) | Step::Barrier(_)));
+            let saved = self.ledger.pay(pressing).await;
             self.deliver(steps, saved).await;
         }
         self.pump.room.notify_waiters();
@@ -274,7 +290,8 @@ impl Worker {
                     steps.push(Step::End(done));
                 }
                 Item::Line(client, line) => steps.push(Step::Line(client, line)),
-                Item::Replay(client, done) => steps.push(Step::Replay(client, done)),
+                Item::Patch(patch) => self.ledger.patch(patch),
+                Item::Replay(client, done) => steps.push(Step::Replay(client, self.seq, done)),
                 Item::Barrier(done) => steps.push(Step::Barrier(done)),
             }
         }
@@ -296,12 +313,9 @@ impl Worker {
             match step {
                 // A receiver that is gone does not wait for the signal.
                 Step::End(done) => drop(done.send(saved)),
-                Step::Barrier(done) => drop(done.send(())),
+                Step::Barrier(done) => drop(done.send(saved)),
                 Step::Line(client, line) => client.write_line(&line),
-                Step::Replay(client, done) => {
-                    let result = self.replay(&client).await;
-                    drop(done.send(result));
-                }
+                Step::Replay(client, last, Replayed(done)) => done(self.replay(&client, last).await),
                 Step::Event(..) => {}
             }
         }
@@ -349,15 +363,16 @@ impl Worker {
         }
     }
 
-    /// Writes the stored bytes back, page by page, up to what was numbered so far.
-    async fn replay(&self, client: &Arc<Client>) -> Result<(), StoreError> {
+    /// Writes the stored bytes back, page by page, up to the event `last`.
+    async fn replay(&self, client: &Arc<Client>, last: u64) -> Result<(), StoreError> {
         let Some(store) = self.ledger.store() else { return Ok(()) };
         let numbered = client.capabilities().seq;
         let mut after = 0;
-        loop {
-            let page = store.events(&self.pump.session, after, PAGE).await?;
-            let Some(last) = page.last() else { return Ok(()) };
-            after = last.seq;
+        while after < last {
+            let mut page = store.events(&self.pump.session, after, PAGE).await?;
+            let Some(end) = page.last() else { return Ok(()) };
+            after = end.seq;
+            page.retain(|event| event.seq <= last);
             for event in &page {
                 check(&event.payload)?;
             }
@@ -369,6 +384,7 @@ impl Worker {
                 })
                 .await;
         }
+        Ok(())
     }
 }
 

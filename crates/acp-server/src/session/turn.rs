@@ -34,6 +34,9 @@ use crate::{
     workspace::Workspace,
 };
 
+/// Bytes of a prompt that are kept with its turn, besides its events.
+const MAX_KEPT_PROMPT: usize = 256 * 1024;
+
 /// What every turn of a session shares.
 #[derive(Debug)]
 pub(super) struct TurnScene {
@@ -62,6 +65,8 @@ pub(super) struct TurnDone {
     pub(super) history: Vec<Arc<Message>>,
     /// Whether the turn's number was used.
     pub(super) began: bool,
+    /// Notes that the turn did not use.
+    pub(super) notes: Vec<String>,
     /// How the prompt is to be answered, once the session takes the next one: a client that has read the answer may
     /// prompt again at once.
     pub(super) answer: Result<Answer, CallError>,
@@ -87,7 +92,7 @@ impl TurnScene {
     ) -> TurnDone {
         let taken = match self.take(raw).await {
             Ok(taken) => taken,
-            Err(error) => return TurnDone { history, began: false, answer: Err(error) },
+            Err(error) => return TurnDone { history, began: false, notes, answer: Err(error) },
         };
         let title = title(&taken.text);
         self.begin(turn, &taken, &asked);
@@ -100,9 +105,9 @@ impl TurnScene {
         if matches!(outcome, Err(Broken::Panic)) {
             history = before;
         }
-        self.title(turn, title).await;
+        self.title(turn, title);
         let answer = self.finish(turn, outcome).await;
-        TurnDone { history, began: true, answer }
+        TurnDone { history, began: true, notes: Vec::new(), answer }
     }
 
     async fn take(&self, raw: Box<RawValue>) -> Result<TakenPrompt, CallError> {
@@ -116,6 +121,10 @@ impl TurnScene {
         let mut prompt = Vec::new();
         if let Err(error) = serde_json::to_writer(&mut prompt, &taken.blocks) {
             tracing::error!(%error, "a prompt could not be encoded");
+        }
+        // A large prompt is in the log anyway and need not be kept twice.
+        if prompt.len() > MAX_KEPT_PROMPT {
+            prompt = b"null".to_vec();
         }
         self.pump.begin_turn(TurnStart {
             turn,
@@ -147,12 +156,17 @@ impl TurnScene {
         let system = system.map_err(|_| Broken::Panic)?;
         let talk = Arc::new(Talk::new(Arc::clone(&self.server), Arc::clone(&self.id), Arc::clone(&self.pump)));
         let sink = Sink { scene: self, turn };
-        let prompt = if notes.is_empty() { text } else { format!("{}\n\n{text}", notes.join("\n\n")) };
+        // Notes are messages of their own, so that a prompt that is a command stays one.
+        for note in notes {
+            let message = Arc::new(Message::User { text: note });
+            sink.record(&message);
+            history.push(message);
+        }
         let input = TurnInput {
             turn,
             system: system.into(),
             history,
-            prompt,
+            prompt: text,
             jail: Arc::clone(&self.workspace.jail),
             rules: Arc::clone(&self.entry.rules),
             settings: Arc::clone(&self.entry.settings),
@@ -166,7 +180,7 @@ impl TurnScene {
     }
 
     /// Gives a session without a title one, before the answer: several editors stop listening after it.
-    async fn title(&self, turn: u64, title: String) {
+    fn title(&self, turn: u64, title: String) {
         if title.is_empty() || self.titled.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -175,12 +189,7 @@ impl TurnScene {
         match self.pump.event(EventKind::Update, Some(turn), |out| encode::write(out, &update)) {
             Flow::Ready | Flow::Full => {}
         }
-        if let Some(store) = self.server.durable() {
-            let patch = SessionPatch { title: Some(Some(title)), ..SessionPatch::default() };
-            if let Err(error) = store.update_session(&self.id, patch).await {
-                tracing::warn!(session = %self.id, %error, "the title could not be stored");
-            }
-        }
+        self.pump.patch(SessionPatch { title: Some(Some(title)), ..SessionPatch::default() });
     }
 
     /// Stores the end, after every update of the turn.
@@ -216,7 +225,8 @@ impl TurnScene {
         match self.pump.event(EventKind::Update, None, |out| encode::write(out, &update)) {
             Flow::Ready | Flow::Full => {}
         }
-        self.pump.barrier().await;
+        // Whether this is stored does not matter any more: it says that it is not.
+        let _saved = self.pump.barrier().await;
     }
 
     /// Answers a prompt.

@@ -1,0 +1,172 @@
+//! The handle of a live session: what connections hold. Nothing here waits: inputs go into a bounded mailbox or come back,
+//! and what must never be lost (cancel, the end) needs no mailbox at all.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use zeroclaw_acp_protocol::{
+    RequestId,
+    params::{LoadSessionParams, SessionEventParams},
+};
+use zeroclaw_session_store::StoreError;
+
+use crate::client::{Client, lock};
+
+/// Inputs that wait for the actor. It takes each at once, so this only smooths bursts; what does not fit is refused.
+const MAILBOX: usize = 256;
+
+/// Several editors drop what comes for a session before they have handled the answer to `session/new`.
+const COMMANDS_DELAY: Duration = Duration::from_millis(75);
+
+/// Something for a session to do.
+#[derive(Debug)]
+pub(crate) enum Input {
+    Prompt {
+        client: Arc<Client>,
+        id: RequestId,
+        raw: Box<RawValue>,
+        cancel: CancellationToken,
+    },
+    Close {
+        client: Arc<Client>,
+        id: RequestId,
+    },
+    Stop {
+        client: Arc<Client>,
+        id: RequestId,
+    },
+    Event {
+        client: Arc<Client>,
+        id: Option<RequestId>,
+        params: SessionEventParams,
+        raw: Box<RawValue>,
+    },
+    /// Replays the log to the client (load), then answers; or only answers (resume).
+    Welcome {
+        client: Arc<Client>,
+        id: RequestId,
+        params: LoadSessionParams,
+        replay: bool,
+    },
+    /// A replay failed before any client had the session: it does not stay.
+    Unshown {
+        client: Arc<Client>,
+        id: RequestId,
+        error: StoreError,
+    },
+    Commands,
+}
+
+/// Why an input was not taken.
+#[derive(Debug)]
+pub(crate) enum Untaken {
+    /// The session has ended or is ending.
+    Ended(Input),
+    /// Too many inputs wait.
+    Full(Input),
+}
+
+/// A prompt that is not answered yet.
+#[derive(Debug)]
+struct Pending {
+    id: RequestId,
+    client: Arc<Client>,
+    cancel: CancellationToken,
+}
+
+/// A session in the table of live sessions; it may still be opening.
+#[derive(Debug)]
+pub(crate) struct LiveSession {
+    pub(crate) id: Arc<str>,
+    inputs: mpsc::Sender<Input>,
+    holders: Mutex<Vec<Arc<Client>>>,
+    /// Prompts that were handed over and are not answered, in order. A cancel reaches all that came before it.
+    prompts: Mutex<Vec<Pending>>,
+    /// Cancelled when the session is to end.
+    pub(super) shutdown: CancellationToken,
+    /// Cancelled when it has ended: stored, released, out of the table.
+    pub(super) ended: CancellationToken,
+}
+
+impl LiveSession {
+    pub(super) fn new(id: Arc<str>, client: Arc<Client>) -> (Arc<Self>, mpsc::Receiver<Input>) {
+        let (inputs, receiver) = mpsc::channel(MAILBOX);
+        let live = Self {
+            id,
+            inputs,
+            holders: Mutex::new(vec![client]),
+            prompts: Mutex::default(),
+            shutdown: CancellationToken::new(),
+            ended: CancellationToken::new(),
+        };
+        (Arc::new(live), receiver)
+    }
+
+    /// Hands over an input, or gives it back.
+    pub(crate) fn send(&self, input: Input) -> Result<(), Untaken> {
+        self.inputs.try_send(input).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(input) => Untaken::Full(input),
+            mpsc::error::TrySendError::Closed(input) => Untaken::Ended(input),
+        })
+    }
+
+    /// Hands over a prompt; a cancel that comes later reaches it wherever it is by then.
+    pub(crate) fn prompt(&self, client: Arc<Client>, id: RequestId, raw: Box<RawValue>) -> Result<(), Untaken> {
+        let cancel = CancellationToken::new();
+        let pending = Pending { id: id.clone(), client: Arc::clone(&client), cancel: cancel.clone() };
+        lock(&self.prompts).push(pending);
+        self.send(Input::Prompt { client: Arc::clone(&client), id: id.clone(), raw, cancel })
+            .inspect_err(|_| self.answered(&client, &id))
+    }
+
+    /// Takes note that a prompt is answered.
+    pub(super) fn answered(&self, client: &Arc<Client>, id: &RequestId) {
+        lock(&self.prompts).retain(|pending| pending.id != *id || !Arc::ptr_eq(&pending.client, client));
+    }
+
+    /// Cancels every prompt that was handed over until now.
+    pub(crate) fn cancel(&self) {
+        for pending in lock(&self.prompts).iter() {
+            pending.cancel.cancel();
+        }
+    }
+
+    /// Cancels the prompt of one request.
+    pub(crate) fn cancel_prompt(&self, client: &Arc<Client>, id: &RequestId) {
+        for pending in lock(&self.prompts).iter() {
+            if pending.id == *id && Arc::ptr_eq(&pending.client, client) {
+                pending.cancel.cancel();
+            }
+        }
+    }
+
+    /// Asks the session to end: what runs is cancelled, what was handed over is still answered.
+    pub(crate) fn shut_down(&self) {
+        self.cancel();
+        self.shutdown.cancel();
+    }
+
+    /// Resolves when the session has ended.
+    pub(crate) async fn ended(&self) {
+        self.ended.cancelled().await;
+    }
+
+    pub(crate) fn is_held_by(&self, client: &Arc<Client>) -> bool {
+        lock(&self.holders).iter().any(|known| Arc::ptr_eq(known, client))
+    }
+
+    /// Sends the slash commands after a short while.
+    pub(super) fn announce_later(self: &Arc<Self>) {
+        let session = Arc::clone(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(COMMANDS_DELAY).await;
+            // A session that ended meanwhile has nothing to announce.
+            drop(session.send(Input::Commands));
+        });
+    }
+}
