@@ -156,17 +156,13 @@ impl TurnScene {
         let system = system.map_err(|_| Broken::Panic)?;
         let talk = Arc::new(Talk::new(Arc::clone(&self.server), Arc::clone(&self.id), Arc::clone(&self.pump)));
         let sink = Sink { scene: self, turn };
-        // Notes are messages of their own, so that a prompt that is a command stays one.
-        for note in notes {
-            let message = Arc::new(Message::User { text: note });
-            sink.record(&message);
-            history.push(message);
-        }
+        // Notes stand behind the prompt, so that a prompt that is a command stays one.
+        let prompt = notes.into_iter().fold(text, |prompt, note| format!("{prompt}\n\n{note}"));
         let input = TurnInput {
             turn,
             system: system.into(),
             history,
-            prompt: text,
+            prompt,
             jail: Arc::clone(&self.workspace.jail),
             rules: Arc::clone(&self.entry.rules),
             settings: Arc::clone(&self.entry.settings),
