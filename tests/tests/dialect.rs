@@ -398,7 +398,7 @@ async fn injected_events_reach_the_models_next_turn() {
     let requests = server.requests();
     let texts = user_texts(&requests[0].body).concat();
     let mut from = 0;
-    for expected in ["note-1", "note-2", "note-3", "note-4", "note-5", "first"] {
+    for expected in ["first", "note-1", "note-2", "note-3", "note-4", "note-5"] {
         let at = texts[from..].find(expected).unwrap_or_else(|| panic!("no {expected} in order in {texts}"));
         from += at;
     }

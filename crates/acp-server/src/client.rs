@@ -52,6 +52,15 @@ pub(crate) enum PeerAnswer {
     Error,
 }
 
+/// A question to the client that is open.
+#[derive(Debug)]
+struct Asked {
+    session: Arc<str>,
+    answers: mpsc::Sender<PeerAnswer>,
+    /// It is being withdrawn: an answer does not count any more.
+    void: bool,
+}
+
 #[derive(Debug)]
 pub(crate) struct Client {
     outbox: Outbox,
@@ -60,7 +69,7 @@ pub(crate) struct Client {
     in_flight: Mutex<HashMap<RequestId, InFlight>>,
     /// Woken when the last request in flight is answered.
     idle: Notify,
-    asked: Mutex<HashMap<Box<str>, mpsc::Sender<PeerAnswer>>>,
+    asked: Mutex<HashMap<Box<str>, Asked>>,
     next_ask: AtomicU64,
     /// Cancelled when the client goes: nobody waits for it to read any more.
     leaving: CancellationToken,
@@ -192,7 +201,7 @@ impl Client {
         if asked.len() >= MAX_ASKED {
             return None;
         }
-        asked.insert(name.clone(), answers);
+        asked.insert(name.clone(), Asked { session: pump.session(), answers, void: false });
         let (client, pump) = (Arc::clone(self), Arc::clone(pump));
         Some(Question { client, pump, id: RequestId::from_plain_text(&name), name, answered: false })
     }
@@ -200,13 +209,28 @@ impl Client {
     /// Hands an answer to whoever asked; late and invented ones are ignored.
     pub(crate) fn answered(&self, id: &RequestId, outcome: ResponseOutcome<'_>) {
         let Some(name) = id.as_json().strip_prefix('"').and_then(|text| text.strip_suffix('"')) else { return };
-        let Some(sender) = lock(&self.asked).remove(name) else { return };
+        let sender = {
+            let mut asked = lock(&self.asked);
+            match asked.get(name) {
+                Some(question) if !question.void => asked.remove(name).map(|question| question.answers),
+                Some(_) | None => None,
+            }
+        };
+        let Some(sender) = sender else { return };
         let answer = match outcome {
             ResponseOutcome::Result(raw) => PeerAnswer::Result(raw.to_owned()),
             ResponseOutcome::Error(_) => PeerAnswer::Error,
         };
         // Capacity is one per client asked, so this fails only when nobody waits any more.
         let _nobody_waits = sender.try_send(answer);
+    }
+
+    /// The session is cancelled. What the client answers from now on comes after its cancel, and must not overtake it on
+    /// the way to the turn.
+    pub(crate) fn void_questions(&self, session: &str) {
+        for question in lock(&self.asked).values_mut().filter(|question| *question.session == *session) {
+            question.void = true;
+        }
     }
 
     /// The client is going: nobody waits for it to read any more.

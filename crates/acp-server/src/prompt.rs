@@ -16,7 +16,10 @@ use crate::error::CallError;
 const MAX_PARTS: usize = 256;
 
 /// Bytes of text of one prompt, at most: more does not fit any model's window.
-const MAX_TEXT: usize = 8 * 1024 * 1024;
+const MAX_TEXT: usize = 16 * 1024 * 1024;
+
+/// Bytes of the same text as JSON, at most: an event of the log is written in one piece.
+const MAX_ENCODED: usize = 40 * 1024 * 1024;
 
 /// Decoded bytes of one attachment, at most (ZeroClaw dialect, `session/prompt`).
 const MAX_BLOB: usize = 10 * 1024 * 1024;
@@ -57,17 +60,20 @@ pub(crate) fn check(raw: &RawValue) -> Result<CheckedPrompt, CallError> {
         return Err(CallError::params(format!("the prompt has more than {MAX_PARTS} parts")));
     }
     let mut checked = Vec::with_capacity(parts.len());
-    let (mut text_bytes, mut blob_bytes) = (0, 0);
+    let (mut text_bytes, mut encoded_bytes, mut blob_bytes) = (0, 0, 0);
     for (index, part) in parts.into_iter().enumerate() {
         let part = check_part(part).map_err(|what| CallError::params(format!("prompt part {index}: {what}")))?;
         match &part {
-            Checked::Text(text) | Checked::Embedded { text, .. } => text_bytes += text.len(),
+            Checked::Text(text) | Checked::Embedded { text, .. } => {
+                text_bytes += text.len();
+                encoded_bytes += encoded_len(text);
+            }
             Checked::Blob { bytes, .. } => blob_bytes += bytes.len(),
             Checked::Link { .. } => {}
         }
         checked.push(part);
     }
-    if text_bytes > MAX_TEXT {
+    if text_bytes > MAX_TEXT || encoded_bytes > MAX_ENCODED {
         return Err(CallError::params(format!("the prompt has more than {MAX_TEXT} bytes of text")));
     }
     if blob_bytes > MAX_BLOBS {
@@ -77,6 +83,17 @@ pub(crate) fn check(raw: &RawValue) -> Result<CheckedPrompt, CallError> {
         return Err(CallError::params("the prompt is empty"));
     }
     Ok(CheckedPrompt { parts: checked })
+}
+
+/// Bytes of a text inside of a JSON string.
+fn encoded_len(text: &str) -> usize {
+    text.bytes()
+        .map(|byte| match byte {
+            b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 8 | 12 => 2,
+            0..=31 => 6,
+            _ => 1,
+        })
+        .sum()
 }
 
 fn check_part(part: PromptPart) -> Result<Checked, String> {

@@ -17,8 +17,9 @@ use zeroclaw_session_store::StoreError;
 
 use crate::client::{Client, lock};
 
-/// Inputs that wait for the actor. It takes each at once, so this only smooths bursts; what does not fit is refused.
-const MAILBOX: usize = 256;
+/// Inputs that wait for the actor: room for every request that one client may have in flight, and as many events.
+/// The actor takes each at once, so this only smooths bursts and a slow opening; what does not fit is refused.
+const MAILBOX: usize = 2048;
 
 /// Several editors drop what comes for a session before they have handled the answer to `session/new`.
 const COMMANDS_DELAY: Duration = Duration::from_millis(75);
@@ -129,8 +130,11 @@ impl LiveSession {
         lock(&self.prompts).retain(|pending| pending.id != *id || !Arc::ptr_eq(&pending.client, client));
     }
 
-    /// Cancels every prompt that was handed over until now.
+    /// Cancels every prompt that was handed over until now. Answers to open questions that come behind the cancel do not count.
     pub(crate) fn cancel(&self) {
+        for client in lock(&self.holders).iter() {
+            client.void_questions(&self.id);
+        }
         for pending in lock(&self.prompts).iter() {
             pending.cancel.cancel();
         }

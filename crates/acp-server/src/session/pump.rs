@@ -115,6 +115,10 @@ impl Pump {
         }
     }
 
+    pub(crate) fn session(&self) -> Arc<str> {
+        Arc::clone(&self.session)
+    }
+
     pub(crate) fn clients(&self) -> Vec<Arc<Client>> {
         lock(&self.clients).clone()
     }
