@@ -111,10 +111,13 @@ fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
 
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    // A terminal or a connection that closes is an end like any other.
+    let mut hangup = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
     Ok(async move {
         tokio::select! {
             _ = terminate.recv() => tracing::info!("ended by SIGTERM"),
             _ = interrupt.recv() => tracing::info!("ended by SIGINT"),
+            _ = hangup.recv() => tracing::info!("ended by SIGHUP"),
         }
     })
 }
