@@ -384,3 +384,104 @@ async fn cli_13_a_broken_configuration_ends_the_agent_with_a_sentence_on_stderr(
         assert!(error.contains("max_sesions") && error.contains("max_sessions") && error.contains('2'), "{error}");
     }
 }
+
+/// Two settings made at the same moment: one was lost, and a comment on the first line with it.
+#[tokio::test]
+async fn cli_14_settings_made_at_once_are_all_kept() {
+    let lab =
+        Lab::with_config("# first line\n[acp] # beside\nmax_sessions = 5 # five\n\n[other_program]\nkey = 'kept'\n");
+    let lab = &lab;
+    let settings: Vec<(String, String)> =
+        (0..8).map(|number| (format!("agents.a{number}.model_provider"), format!("builtin.b{number}"))).collect();
+    let all = settings.iter().map(async |(key, value)| zeroclaw(lab, &["config", "set", key, value]).await);
+    for output in futures::future::join_all(all).await {
+        assert!(output.status.success(), "{output:?}");
+    }
+    for (key, value) in &settings {
+        assert_eq!(stdout(&zeroclaw(lab, &["config", "get", key]).await).trim(), value);
+    }
+    let text = std::fs::read_to_string(lab.config_dir().join("config.toml")).expect("the file");
+    for kept in ["# first line\n[acp] # beside\nmax_sessions = 5 # five\n", "[other_program]\nkey = 'kept'\n"] {
+        assert!(text.contains(kept), "{kept:?} is gone:\n{text}");
+    }
+}
+
+/// An answer could set the window's title, clear the screen, or fake the lines around it.
+#[tokio::test]
+async fn cli_15_an_answer_cannot_drive_the_terminal() {
+    let evil = "a\u{1b}]0;title\u{7}b\u{1b}[2Jc\u{9b}31md\r!";
+    let script = [
+        json!({"type": "text", "text": evil}),
+        json!({"type": "thought", "text": evil}),
+        json!({"type": "tool_call", "name": "shell", "arguments": {"command": "printf '\\033[31mred\\007'"}}),
+        json!({"type": "tool_call", "name": evil, "arguments": {}}),
+        json!({"type": "stop"}),
+        json!({"type": "error", "kind": "request", "message": evil}),
+    ];
+    let lab = Lab::scripted("full", &script);
+    let output = zeroclaw(&lab, &["prompt", evil]).await;
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let session = session_of(&output);
+    let shown = zeroclaw(&lab, &["sessions", "show", &session]).await;
+    let listed = zeroclaw(&lab, &["sessions", "list"]).await;
+    for output in [&output, &shown, &listed] {
+        for text in [stdout(output), stderr(output)] {
+            let control = text.chars().find(|c| c.is_control() && !matches!(c, '\n' | '\t'));
+            assert_eq!(control, None, "{text:?}");
+        }
+    }
+}
+
+/// A script could not tell why a model had stopped.
+#[tokio::test]
+async fn cli_16_every_way_to_stop_has_its_exit_code() {
+    for (reason, code) in [("end", 0), ("refusal", 3), ("max_tokens", 4)] {
+        let lines = [json!({"type": "text", "text": "so far"}), json!({"type": "stop", "reason": reason})];
+        let lab = Lab::scripted("full", &lines);
+        let output = zeroclaw(&lab, &["prompt", "hello"]).await;
+        assert_eq!(output.status.code(), Some(code), "{reason}: {output:?}");
+        assert!(stdout(&output).contains("so far"), "{output:?}");
+        session_of(&output);
+    }
+}
+
+/// A reader that had seen enough made the program panic, or run on without anybody.
+#[cfg(unix)]
+#[tokio::test]
+async fn cli_17_a_reader_that_leaves_ends_the_program() {
+    let lab = Lab::new();
+    let session = session_of(&zeroclaw(&lab, &["prompt", "/say 30000"]).await);
+    for arguments in [vec!["prompt", "/say 1000000"], vec!["sessions", "show", &session], vec!["config", "list"]] {
+        let mut command = lab.command("zeroclaw");
+        command.args(&arguments).current_dir(lab.project()).kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("zeroclaw starts");
+        let mut out = child.stdout.take().expect("a pipe");
+        let mut first = [0];
+        tokio::io::AsyncReadExt::read_exact(&mut out, &mut first).await.expect("it prints something");
+        drop(out);
+        let limit = std::time::Duration::from_secs(60);
+        let output = tokio::time::timeout(limit, child.wait_with_output()).await.expect("it ends").expect("it ran");
+        assert!(!stderr(&output).contains("panicked"), "{arguments:?}: {output:?}");
+        assert!(output.status.code().is_some(), "{arguments:?} was killed: {output:?}");
+    }
+}
+
+/// The client worked with its own agent only.
+#[tokio::test]
+async fn cli_18_another_agent_can_be_driven() {
+    let lab = Lab::new();
+    let agent = zeroclaw_e2e::binary("zeroclaw-acp").display().to_string();
+    let arguments =
+        ["prompt", "--approve", "all", "/run touch made.txt", "--agent-command", &agent, "--log-level", "off"];
+    let output = zeroclaw(&lab, &arguments).await;
+    assert!(output.status.success(), "{output:?}");
+    assert!(lab.project().join("made.txt").exists());
+    for (command, wanted) in
+        [("/does/not/exist", "/does/not/exist"), ("false", "exit status: 1"), ("cat", "initialize")]
+    {
+        let output = zeroclaw(&lab, &["prompt", "hello", "--agent-command", command]).await;
+        assert_eq!(output.status.code(), Some(1), "{command}: {output:?}");
+        assert!(stderr(&output).contains(wanted), "{command}: {output:?}");
+    }
+}

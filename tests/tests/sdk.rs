@@ -104,6 +104,16 @@ async fn with_agent<R>(
     record: &Record,
     main: impl AsyncFnOnce(ConnectionTo<Agent>) -> Result<R, Error>,
 ) -> R {
+    run(lab, Some(answer), record, main).await
+}
+
+/// The same; without a kind the permission requests stay unanswered.
+async fn run<R>(
+    lab: &Lab,
+    answer: Option<PermissionOptionKind>,
+    record: &Record,
+    main: impl AsyncFnOnce(ConnectionTo<Agent>) -> Result<R, Error>,
+) -> R {
     let mut command = lab.command("zeroclaw-acp");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).kill_on_drop(true);
     let mut child = command.spawn().expect("the agent starts");
@@ -121,6 +131,8 @@ async fn with_agent<R>(
         .inspect(move |line| lines.lock().unwrap().extend(line.as_ref().ok().cloned())),
     );
     let (updates, asked) = (Arc::clone(&record.updates), Arc::clone(&record.asked));
+    // A responder that is dropped answers with an error, so those without an answer are kept.
+    let open = Mutex::new(Vec::new());
     let running = Client
         .v1()
         .on_receive_notification(
@@ -132,11 +144,15 @@ async fn with_agent<R>(
         )
         .on_receive_request(
             async move |request: RequestPermissionRequest, responder, _| {
-                let option =
-                    request.options.iter().find(|option| option.kind == answer).expect("the option is offered");
-                let chosen = SelectedPermissionOutcome::new(option.option_id.clone());
+                let option = request.options.iter().find(|option| Some(option.kind) == answer);
+                let option = option.map(|option| option.option_id.clone());
                 asked.lock().unwrap().push(request);
-                responder.respond(RequestPermissionResponse::new(RequestPermissionOutcome::Selected(chosen)))
+                let Some(option) = option else {
+                    open.lock().unwrap().push(responder);
+                    return Ok(());
+                };
+                let chosen = RequestPermissionOutcome::Selected(SelectedPermissionOutcome::new(option));
+                responder.respond(RequestPermissionResponse::new(chosen))
             },
             on_receive_request!(),
         )
@@ -377,4 +393,32 @@ async fn sdk_05_errors_reach_the_caller_as_errors() {
     })
     .await;
     record.check();
+}
+
+/// A cancel while a question was open sent the client a notification that its types refused, and the turn hung.
+#[tokio::test]
+async fn sdk_06_a_cancel_takes_an_open_question_back() {
+    let lab = Lab::new();
+    let record = Record::default();
+    run(&lab, None, &record, async |agent| {
+        greet(&agent).await?;
+        let session = agent.send_request(NewSessionRequest::new(lab.project())).block_task().await?.session_id;
+        let prompt = vec![ContentBlock::Text(TextContent::new("/run touch made.txt"))];
+        let running = agent.send_request(PromptRequest::new(session.clone(), prompt));
+        let mut answer = std::pin::pin!(running.block_task());
+        while record.asked.lock().unwrap().is_empty() {
+            let step = std::time::Duration::from_millis(1);
+            assert!(tokio::time::timeout(step, &mut answer).await.is_err(), "the turn ended by itself");
+        }
+        agent.send_notification(CancelNotification::new(session.clone()))?;
+        assert_eq!(answer.await?.stop_reason, StopReason::Cancelled);
+        assert_eq!(ask(&agent, &session, "/say 1").await?.stop_reason, StopReason::EndTurn);
+        close(&agent, &session).await
+    })
+    .await;
+    record.check();
+    assert_eq!(statuses(&record.updates()).last(), Some(&ToolCallStatus::Failed));
+    let withdrawn = record.lines.lock().unwrap().iter().filter(|line| line.contains("$/cancel_request")).count();
+    assert_eq!(withdrawn, 1);
+    assert!(!lab.project().join("made.txt").exists());
 }
