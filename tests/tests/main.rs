@@ -26,7 +26,7 @@ mod dialect;
 mod dialect_errors;
 #[cfg(test)]
 mod durable;
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod launcher;
 #[cfg(test)]
 mod models;

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    zeroclaw_app::cli::zeroclaw_acp()
+    zeroclaw_app::launched().unwrap_or_else(zeroclaw_app::cli::zeroclaw_acp)
 }

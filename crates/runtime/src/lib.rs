@@ -5,6 +5,7 @@
 //! questions to an [`turn::Approver`], and every side effect needs a permit of the policy crate.
 
 pub mod jail;
+pub mod launch;
 pub mod model;
 pub mod tool;
 pub mod turn;

@@ -12,12 +12,15 @@ use zeroclaw_runtime::{
         scripted::{ScriptedConfig, ScriptedProvider},
         vendor::{ApiKey, Family as VendorFamily, HttpClients, VendorConfig, VendorProvider},
     },
-    tool::{ToolSettings, standard_tools},
+    tool::{Launcher, ToolSettings, standard_tools},
     turn::{Agent, ToolSet, TurnLimits},
 };
 
 use super::environment::shell_env;
-use crate::agents::{default_agent, key_variable};
+use crate::{
+    agents::{default_agent, key_variable},
+    launch::launcher,
+};
 
 /// How long a command may run when nothing is configured.
 const SHELL_TIMEOUT: Duration = Duration::from_secs(120);
@@ -31,8 +34,8 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Builds every configured agent; without any, the default one of this environment.
 #[must_use]
 pub fn agent_table(loaded: &Loaded, env: &Env) -> AgentTable {
-    let builder =
-        Builder { loaded, env, http: HttpClients::default(), tools: Arc::new(ToolSet::new(standard_tools())) };
+    let tools = Arc::new(ToolSet::new(standard_tools()));
+    let builder = Builder { loaded, env, http: HttpClients::default(), launcher: launcher(), tools };
     let config = &loaded.config;
     if config.agents.is_empty() {
         let entry = builder.default_entry();
@@ -60,6 +63,7 @@ struct Builder<'a> {
     loaded: &'a Loaded,
     env: &'a Env,
     http: HttpClients,
+    launcher: Option<Launcher>,
     tools: Arc<ToolSet>,
 }
 
@@ -173,6 +177,7 @@ impl Builder<'_> {
             shell_timeout: profile.shell_timeout_secs.map_or(SHELL_TIMEOUT, Duration::from_secs),
             shell_env: shell_env(self.env),
             max_output_bytes: MAX_OUTPUT,
+            launcher: self.launcher.clone(),
         };
         let workspace = self.loaded.agent_workspace(alias);
         AgentEntry {

@@ -118,6 +118,15 @@ pub enum ToolFailure {
     Cancelled,
 }
 
+/// The program that commands are started by; it takes care that nothing of them outlives the call or this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launcher {
+    /// A program that calls [`launch`](crate::launch::launch) with what follows `--` when it is started with `argument`.
+    pub program: PathBuf,
+    /// Its first argument.
+    pub argument: String,
+}
+
 /// Limits and settings of tool runs in one session.
 #[derive(Clone, Debug)]
 pub struct ToolSettings {
@@ -127,6 +136,9 @@ pub struct ToolSettings {
     pub shell_env: Vec<(String, String)>,
     /// Bytes of output that go to the model and, separately, to the client; the middle is cut.
     pub max_output_bytes: usize,
+    /// What starts commands. Without it they are started directly: they can leave their process group, and survive this
+    /// process when it is killed.
+    pub launcher: Option<Launcher>,
 }
 
 /// What a tool is given to work with.

@@ -1,6 +1,7 @@
 //! Providers inside the agent loop: what is tried again, how often, and what the user is told.
 
 use std::{
+    path::Path,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -11,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use zeroclaw_policy::{Level, Root, RootKind, Ruleset};
 use zeroclaw_runtime::{
     jail::Jail,
-    model::Message,
-    tool::ToolSettings,
+    model::{Message, ModelProvider, builtin::BuiltinProvider, vendor::Family},
+    tool::{Tool, ToolSettings, standard_tools},
     turn::{
         Agent, Answer, Approval, ApprovalRequest, Approver, Asker, Flow, Remembered, ToolSet, TurnError, TurnEvent,
         TurnInput, TurnLimits, TurnOutcome, TurnSink, run_turn,
@@ -55,32 +56,41 @@ impl Asker for Nobody {
     }
 }
 
-/// Runs one turn with these replies; gives its end, the text that was shown and the number of requests.
-async fn turn(
-    family: zeroclaw_runtime::model::vendor::Family,
-    replies: Vec<Reply>,
-) -> (Result<TurnOutcome, TurnError>, String, usize) {
+/// Runs one turn against these replies; gives its end, the text that was shown and the number of requests.
+async fn turn(family: Family, replies: Vec<Reply>) -> (Result<TurnOutcome, TurnError>, String, usize) {
     let server = ModelServer::start().await;
     replies.into_iter().for_each(|reply| server.push(reply));
     let directory = tempfile::tempdir().unwrap();
-    let root = directory.path().canonicalize().unwrap();
+    let provider = Arc::new(provider(family, &server));
+    let (outcome, text) = run(provider, Vec::new(), Level::Supervised, directory.path(), "prompt").await;
+    assert_eq!(server.violations(), Vec::<String>::new());
+    (outcome, text, server.requests().len())
+}
+
+/// Runs one turn of a new session in this directory; gives its end and the text that was shown.
+async fn run(
+    provider: Arc<dyn ModelProvider>,
+    tools: Vec<Arc<dyn Tool>>,
+    level: Level,
+    directory: &Path,
+    prompt: &str,
+) -> (Result<TurnOutcome, TurnError>, String) {
     let mut limits = TurnLimits::for_window(128_000);
     limits.retry.first_wait = Duration::from_millis(1);
-    let tools = Arc::new(ToolSet::new(Vec::new()));
-    let agent = Agent { provider: Arc::new(provider(family, &server)), tools, limits };
+    let agent = Agent { provider, tools: Arc::new(ToolSet::new(tools)), limits };
     let sink = Texts::default();
-    let mut history = Vec::new();
     let input = TurnInput {
         turn: 1,
         system: "system".into(),
-        history: &mut history,
-        prompt: "prompt".to_owned(),
-        jail: Arc::new(Jail::open(vec![Root::new(root, RootKind::Session)]).unwrap()),
-        rules: Arc::new(Ruleset::new(Level::Supervised)),
+        history: &mut Vec::new(),
+        prompt: prompt.to_owned(),
+        jail: Arc::new(Jail::open(vec![Root::new(directory.canonicalize().unwrap(), RootKind::Session)]).unwrap()),
+        rules: Arc::new(Ruleset::new(level)),
         settings: Arc::new(ToolSettings {
-            shell_timeout: Duration::from_secs(1),
-            shell_env: Vec::new(),
+            shell_timeout: Duration::from_secs(60),
+            shell_env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
             max_output_bytes: 10_000,
+            launcher: None,
         }),
         sink: &sink,
         approver: &Nobody,
@@ -89,9 +99,42 @@ async fn turn(
         cancel: CancellationToken::new(),
     };
     let outcome = run_turn(&agent, input).await;
-    assert_eq!(server.violations(), Vec::<String>::new());
     let text = sink.0.lock().unwrap().clone();
-    (outcome, text, server.requests().len())
+    (outcome, text)
+}
+
+/// The built-in agent's commands are calls that the real tools understand.
+#[tokio::test]
+async fn the_builtin_agent_drives_the_real_tools() {
+    let directory = tempfile::tempdir().unwrap();
+    let prompt = "/write a.txt one\n/edit a.txt one => two\n/read a.txt 1-1\n/ls\n/find *.txt\n/grep two\n\
+                  /plan first; second\n/run cat a.txt\n/run exit 3\n/read missing.txt\n/deliver a.txt\n/say 2";
+    let builtin: Arc<dyn ModelProvider> = Arc::new(BuiltinProvider::new("builtin.default", Vec::new()));
+    let (outcome, text) = run(Arc::clone(&builtin), standard_tools(), Level::Full, directory.path(), prompt).await;
+    outcome.unwrap();
+    let told: Vec<&str> = text.lines().collect();
+    assert_eq!(std::fs::read_to_string(directory.path().join("a.txt")).unwrap(), "two", "{text}");
+    assert_eq!(
+        told[..9],
+        [
+            "a.txt is written.",
+            "a.txt is changed.",
+            "a.txt is above.",
+            "The content of . is above.",
+            "What was found is above.",
+            "What was found is above.",
+            "The plan is set.",
+            "The command has ended (exit code 0); its output is above.",
+            "The command has ended (exit code 3); its output is above.",
+        ]
+    );
+    assert!(told[9].starts_with("That did not work: "), "{text}");
+    assert_eq!(told[10..], ["a.txt is delivered.", "chunk 1 chunk 2 "]);
+
+    let (outcome, text) = run(builtin, standard_tools(), Level::Supervised, directory.path(), "/write b.txt x").await;
+    outcome.unwrap();
+    assert_eq!(text, "That was not allowed: no decision: nobody is there\n");
+    assert!(!directory.path().join("b.txt").exists());
 }
 
 /// 529 twice, in both shapes: the turn succeeds and says nothing twice.

@@ -14,11 +14,20 @@ use zeroclaw_policy::{Judgement, Level, Root, RootKind, RootedPath, Ruleset, jud
 use zeroclaw_runtime::{
     jail::Jail,
     tool::{
-        CallView, PlanEntry, PreparedCall, Progress, Tool, ToolContent, ToolContext, ToolFailure, ToolOutcome,
-        ToolSettings, standard_tools,
+        CallView, Launcher, PlanEntry, PreparedCall, Progress, Tool, ToolContent, ToolContext, ToolFailure,
+        ToolOutcome, ToolSettings, standard_tools,
     },
     turn::{Answer, Asker},
 };
+
+/// The launcher that is built with the tests: `cargo test` builds examples, but not if it is told to build one test only.
+pub(crate) fn launcher() -> Launcher {
+    let test = std::env::current_exe().expect("the test's own path");
+    let target = test.parent().and_then(Path::parent).expect("target/<profile>/deps");
+    let program = target.join("examples").join("launcher");
+    assert!(program.exists(), "{} is not built: run `cargo build -p zeroclaw-runtime --examples`", program.display());
+    Launcher { program, argument: "launch".to_owned() }
+}
 
 /// A question as the client saw it.
 pub(crate) type Asked = (String, String, Vec<String>);
@@ -94,6 +103,13 @@ impl Bench {
         Self::with(|_, _| {})
     }
 
+    /// A bench whose commands are started by a launcher.
+    pub(crate) fn launched() -> Self {
+        let mut bench = Self::new();
+        bench.settings(|settings| settings.launcher = Some(launcher()));
+        bench
+    }
+
     /// A bench whose rules and further roots a test arranges before the roots are opened.
     pub(crate) fn with(arrange: impl FnOnce(&Path, &mut (Vec<Root>, Ruleset))) -> Self {
         Self::at(tempfile::tempdir().expect("temporary directory"), arrange)
@@ -119,6 +135,7 @@ impl Bench {
             shell_timeout: Duration::from_secs(60),
             shell_env: vec![("PATH".to_owned(), std::env::var("PATH").expect("PATH"))],
             max_output_bytes: 64 * 1024,
+            launcher: None,
         };
         let context = ToolContext {
             jail: Arc::new(Jail::open(roots).expect("roots open")),

@@ -627,6 +627,7 @@ impl Bench {
                 shell_timeout: Duration::from_secs(1),
                 shell_env: Vec::new(),
                 max_output_bytes: 10_000,
+                launcher: None,
             }),
             sink: &*sink,
             approver: &*person,

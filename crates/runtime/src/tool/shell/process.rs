@@ -1,8 +1,13 @@
 //! The life of one child process: its own session, its output as it comes, and an end that leaves nothing behind.
 //!
-//! The call ends when the program itself ends, not when the last process that holds its output does.
+//! The call ends when the program itself ends, not when the last process that holds its output does. With a launcher between
+//! (see [`launch`](crate::launch)), that also holds for processes that leave the session, and when this process is killed.
 
-use std::{process::Stdio, time::Duration};
+use std::{
+    os::unix::process::ExitStatusExt,
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
 
 use process_wrap::tokio::{ChildWrapper, CommandWrap, ProcessSession};
 use rustix::process::{Pid, test_kill_process_group};
@@ -15,10 +20,11 @@ use tokio::{
 
 use crate::{
     jail::OpenedDirectory,
+    launch::Report,
     tool::{
         Progress, ToolContext, ToolFailure,
         output::{BoundedText, Utf8Stream},
-        shell::members,
+        shell::{lifeline::Lifeline, members},
     },
 };
 
@@ -84,35 +90,38 @@ pub(super) async fn run(
         () = sleep_until(deadline) => Some(Stop::TimedOut),
         () = output.until_exit(&mut group) => None,
     };
-    let mut background = false;
+    let mut left_behind = false;
     if stop.is_some() {
-        group.signal(SIGTERM);
+        group.terminate();
         tokio::select! {
             () = output.until_exit(&mut group) => {}
             () = sleep(GRACE) => {}
         }
-    } else {
-        background = output.linger(&mut group).await;
+    } else if group.lifeline.is_none() {
+        left_behind = output.linger(&mut group).await;
     }
     // Members of the group may ignore the request, also when the program itself did not.
     group.kill();
+    // A process that hangs in the kernel does not even follow a kill; the turn does not hang with it.
+    let gone = timeout(REAP, output.until_exit(&mut group)).await;
     tokio::select! {
         () = output.until_end() => {}
         () = sleep(DRAIN) => {}
     }
     let text = output.finish();
-    // A process that hangs in the kernel does not even follow a kill; the turn does not hang with it.
-    let status = timeout(REAP, group.reap()).await;
-    let ended = match (stop, status) {
-        (Some(Stop::Cancelled), _) => return Err(ToolFailure::Cancelled),
-        (Some(Stop::TimedOut), _) => Ended::TimedOut,
-        (None, Ok(Ok(ended))) => ended,
-        (None, Ok(Err(error))) => {
-            return Err(ToolFailure::Failed(format!("the command could not be waited for: {error}")));
+    let end = match gone {
+        Ok(()) => group.reap().await,
+        Err(_) => {
+            group.abandon().await;
+            Err(lost("it does not end"))
         }
-        (None, Err(_)) => return Err(ToolFailure::Failed("the command could not be waited for".to_owned())),
     };
-    Ok(Finished { output: text, ended, background })
+    let (ended, background) = match stop {
+        Some(Stop::Cancelled) => return Err(ToolFailure::Cancelled),
+        Some(Stop::TimedOut) => (Ended::TimedOut, false),
+        None => end?,
+    };
+    Ok(Finished { output: text, ended, background: background || left_behind })
 }
 
 #[derive(Clone, Copy)]
@@ -125,16 +134,24 @@ fn spawn(program: &Program, context: &ToolContext) -> Result<(Group, Receiver), 
     let failed = |error: std::io::Error| ToolFailure::Failed(format!("the command could not be started: {error}"));
     let (name, arguments) =
         program.argv.split_first().ok_or_else(|| ToolFailure::Failed("there is no program to run".to_owned()))?;
-    let mut command = Command::new(name);
+    let (mut command, stdin, lifeline) = match &context.settings.launcher {
+        None => (Command::new(name), Stdio::null(), None),
+        Some(launcher) => {
+            let (lifeline, theirs) = Lifeline::new().map_err(failed)?;
+            let mut command = Command::new(&launcher.program);
+            command.args([launcher.argument.as_str(), "--", name.as_str()]);
+            (command, Stdio::from(theirs), Some(lifeline))
+        }
+    };
     command.args(arguments).env_clear().envs(DEFAULTS).envs(context.settings.shell_env.iter().cloned());
     let (reader, writer) = std::io::pipe().map_err(failed)?;
-    command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(failed)?).stderr(writer);
+    command.stdin(stdin).stdout(writer.try_clone().map_err(failed)?).stderr(writer);
     command.current_dir(entry(&program.directory)?);
     let reader = Receiver::from_owned_fd(reader.into()).map_err(failed)?;
     // The command is dropped with this statement and closes its ends of the pipe: only the child's are left.
     let child = CommandWrap::from(command).wrap(ProcessSession).spawn().map_err(failed)?;
     let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-    Ok((Group { child, id, alive: true }, reader))
+    Ok((Group { child, id, lifeline, alive: true }, reader))
 }
 
 /// The path by which the child enters its directory.
@@ -167,21 +184,39 @@ fn by_name(directory: &OpenedDirectory) -> Result<std::path::PathBuf, ToolFailur
     }
 }
 
-/// A child with everything it started in its session. Dropped, it is killed.
+/// A child with everything it started: in its session, and with a launcher wherever it went. Dropped, it is killed.
 struct Group {
+    /// The launcher, or without one the program itself.
     child: Box<dyn ChildWrapper>,
     id: Option<Pid>,
+    lifeline: Option<Lifeline>,
     alive: bool,
 }
 
 impl Group {
-    fn signal(&self, signal: i32) {
-        // It fails when nobody is left, which is what is wanted.
-        let _ = self.child.signal(signal);
+    /// Asks the program and what is in its group to end.
+    fn terminate(&self) {
+        match &self.lifeline {
+            Some(lifeline) => lifeline.terminate(),
+            // It fails when nobody is left, which is what is wanted.
+            None => drop(self.child.signal(SIGTERM)),
+        }
     }
 
+    /// Kills everything. A launcher is not killed itself: it is what reaches those who left the session.
     fn kill(&mut self) {
-        let _ = self.child.start_kill();
+        match &self.lifeline {
+            Some(lifeline) => lifeline.end(),
+            None => drop(self.child.start_kill()),
+        }
+    }
+
+    /// Kills a launcher that does not end, or what one that was killed has left, as far as it is still in the session.
+    async fn abandon(&self) {
+        let Some(id) = self.id.filter(|_| self.lifeline.is_some()) else { return };
+        let id = id.as_raw_nonzero().get();
+        // It can only fail by the end of the process.
+        let _ = tokio::task::spawn_blocking(move || members::kill_session(id)).await;
     }
 
     /// Whether a process of the group is left alive.
@@ -197,22 +232,31 @@ impl Group {
         tokio::task::spawn_blocking(move || members::any_alive(id)).await.unwrap_or(true)
     }
 
-    /// Waits for the program itself, not for what it left behind.
+    /// Waits for the program itself, not for what it left behind; a launcher ends when both are gone.
     async fn exit(&mut self) {
         // An error is seen again by `reap`, which reports it.
         let _ = self.child.inner_mut().wait().await;
     }
 
-    async fn reap(&mut self) -> std::io::Result<Ended> {
-        use std::os::unix::process::ExitStatusExt;
-        let status = self.child.inner_mut().wait().await?;
+    /// How the program ended, and whether the launcher had to kill background processes.
+    async fn reap(&mut self) -> Result<(Ended, bool), ToolFailure> {
+        let status = self.child.inner_mut().wait().await;
+        let status = status.map_err(|error| lost(&format!("waiting failed: {error}")))?;
         // Everything in the group was killed, so this takes what was handed to this process and does not wait long.
         let _ = self.child.try_wait();
         self.alive = false;
-        Ok(match (status.code(), status.signal()) {
-            (Some(code), _) => Ended::Exited(code),
-            (None, signal) => Ended::Signalled(signal.unwrap_or_default()),
-        })
+        let Some(lifeline) = &self.lifeline else { return Ok((ended(status), false)) };
+        match lifeline.report() {
+            Some(Report::Ended { status, background }) => Ok((ended(ExitStatus::from_raw(status)), background)),
+            Some(Report::NotStarted { errno }) => {
+                let error = std::io::Error::from_raw_os_error(errno);
+                Err(ToolFailure::Failed(format!("the command could not be started: {error}")))
+            }
+            None => {
+                self.abandon().await;
+                Err(lost(&format!("its launcher was lost ({status})")))
+            }
+        }
     }
 }
 
@@ -222,6 +266,18 @@ impl Drop for Group {
             self.kill();
         }
     }
+}
+
+fn ended(status: ExitStatus) -> Ended {
+    match status.code() {
+        Some(code) => Ended::Exited(code),
+        None => Ended::Signalled(status.signal().unwrap_or_default()),
+    }
+}
+
+/// A command whose end nobody knows.
+fn lost(reason: &str) -> ToolFailure {
+    ToolFailure::Failed(format!("how the command ended is not known: {reason}"))
 }
 
 /// What a program writes. Both streams share one pipe, so the order is the one they were written in.
