@@ -91,7 +91,6 @@ async fn run(
             shell_env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
             max_output_bytes: 10_000,
             launcher: None,
-            launcher: None,
         }),
         sink: &sink,
         approver: &Nobody,
