@@ -1,6 +1,11 @@
 //! From configuration to agents: models, tools, rules and limits of every alias. Nothing is connected here.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use zeroclaw_acp_server::{AgentEntry, AgentSlot, AgentTable, ModelAccess};
 use zeroclaw_config::{Env, Family, Level, Loaded, ModelConfig, ModelRef, RiskProfile, RuntimeProfile, Secret};
@@ -35,7 +40,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 #[must_use]
 pub fn agent_table(loaded: &Loaded, env: &Env) -> AgentTable {
     let tools = Arc::new(ToolSet::new(standard_tools()));
-    let builder = Builder { loaded, env, http: HttpClients::default(), launcher: launcher(), tools };
+    let builder = Builder { loaded, env, http: http_clients(env), launcher: launcher(), tools };
     let config = &loaded.config;
     if config.agents.is_empty() {
         let entry = builder.default_entry();
@@ -218,6 +223,12 @@ impl Builder<'_> {
             forbidden_paths: forbidden,
         }
     }
+}
+
+/// The HTTP clients, behind the proxy that the user's other programs use.
+fn http_clients(env: &Env) -> HttpClients {
+    let proxy = env.get("HTTPS_PROXY").or_else(|| env.get("https_proxy"));
+    HttpClients::new(proxy.map(str::to_owned), SystemTime::now)
 }
 
 /// Directories that the operator opened besides the session's own. Relative ones say nothing without a directory to start at.

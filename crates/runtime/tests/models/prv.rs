@@ -115,7 +115,10 @@ async fn prv_05_chunk_with_empty_choices() {
         write!(body, "data:{data}\n\n").unwrap();
     }
     let server = RawServer::start(vec![raw("200 OK", "", &body)]).await;
-    let provider = VendorProvider::new(config(Family::Llamacpp, &server.address), HttpClients::default());
+    let provider = VendorProvider::new(
+        config(Family::Llamacpp, &server.address),
+        HttpClients::new(None, std::time::SystemTime::now),
+    );
     let outcome = call(&provider, request(vec![user("x")])).await;
     assert_eq!((outcome.text.as_str(), outcome.stop), ("hi", Some(ModelStop::End)), "{outcome:?}");
     assert_eq!(outcome.usage, Some(Usage { input: 4, output: 2, cached: 0 }));
@@ -268,7 +271,7 @@ async fn prv_21_ollama_is_told_the_context_length() {
     for (num_ctx, window, expected) in lengths {
         settings.num_ctx = num_ctx;
         settings.context_window = window;
-        let provider = VendorProvider::new(settings.clone(), HttpClients::default());
+        let provider = VendorProvider::new(settings.clone(), HttpClients::new(None, std::time::SystemTime::now));
         let outcome = call(&provider, request(vec![user("hello")])).await;
         assert_eq!((outcome.text.as_str(), outcome.thought.as_str()), ("hi", "hm"), "{outcome:?}");
         assert_eq!(outcome.calls, [("call_1_1".to_owned(), "shell".to_owned(), "{\"command\":\"ls\"}".to_owned())]);
@@ -287,7 +290,7 @@ async fn prv_23_silent_stream_ends_at_the_idle_limit() {
         server.push(Reply::hang_after_headers());
         let mut settings = config(family, &server.openai_url());
         settings.idle_timeout = Duration::from_millis(300);
-        let silent = VendorProvider::new(settings.clone(), HttpClients::default());
+        let silent = VendorProvider::new(settings.clone(), HttpClients::new(None, std::time::SystemTime::now));
         let outcome = call(&silent, request(vec![user("x")])).await;
         assert_eq!(outcome.error, Some(ModelError::Idle(0)));
         server.wait_for_aborted(1).await;
@@ -295,7 +298,7 @@ async fn prv_23_silent_stream_ends_at_the_idle_limit() {
         // Longer than the limit as a whole, but never silent for so long.
         settings.idle_timeout = Duration::from_secs(2);
         server.push(Reply::chunks(["a"; 10]).delay_between(Duration::from_millis(250)));
-        let slow = VendorProvider::new(settings, HttpClients::default());
+        let slow = VendorProvider::new(settings, HttpClients::new(None, std::time::SystemTime::now));
         let outcome = call(&slow, request(vec![user("x")])).await;
         assert_eq!((outcome.text.as_str(), outcome.stop), ("aaaaaaaaaa", Some(ModelStop::End)), "{outcome:?}");
     }

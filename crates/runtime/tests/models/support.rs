@@ -37,7 +37,7 @@ pub(crate) fn config(family: Family, uri: &str) -> VendorConfig {
 }
 
 pub(crate) fn provider(family: Family, server: &ModelServer) -> VendorProvider {
-    VendorProvider::new(config(family, &server.openai_url()), HttpClients::default())
+    VendorProvider::new(config(family, &server.openai_url()), HttpClients::new(None, std::time::SystemTime::now))
 }
 
 pub(crate) fn user(text: &str) -> Message {

@@ -46,13 +46,14 @@ async fn chat_completions_are_written_as_the_vendor_wants() {
     settings.temperature = Some(0.5);
     let mut asked = request(vec![user("hi")]);
     asked.max_output_tokens = Some(200);
-    call(&VendorProvider::new(settings.clone(), HttpClients::default()), asked.clone()).await;
+    call(&VendorProvider::new(settings.clone(), HttpClients::new(None, std::time::SystemTime::now)), asked.clone())
+        .await;
     settings.family = Family::Vllm;
     settings.native_tools = false;
     settings.max_output_tokens = None;
     asked.messages.insert(0, assistant("", "", &[("a", "{\"command\":\"ls\"}")]).into());
     asked.messages.insert(1, result("a", "file.txt").into());
-    call(&VendorProvider::new(settings, HttpClients::default()), asked).await;
+    call(&VendorProvider::new(settings, HttpClients::new(None, std::time::SystemTime::now)), asked).await;
     assert_eq!(server.violations(), Vec::<String>::new());
     let requests = server.requests();
     assert_eq!(
@@ -89,12 +90,18 @@ async fn addresses_are_taken_as_they_are_meant() {
     let base = server.base_url();
     for uri in ["", "/", "/v1", "/v1/", "/v1/chat/completions", "/proxy/v1"] {
         server.push(Reply::text("ok"));
-        let provider = VendorProvider::new(config(Family::Custom, &format!("{base}{uri}")), HttpClients::default());
+        let provider = VendorProvider::new(
+            config(Family::Custom, &format!("{base}{uri}")),
+            HttpClients::new(None, std::time::SystemTime::now),
+        );
         assert_eq!(call(&provider, request(vec![user("x")])).await.text, "ok", "{uri}");
     }
     for uri in ["", "/v1/", "/v1/messages"] {
         server.push(Reply::text("ok"));
-        let provider = VendorProvider::new(config(Family::Anthropic, &format!("{base}{uri}")), HttpClients::default());
+        let provider = VendorProvider::new(
+            config(Family::Anthropic, &format!("{base}{uri}")),
+            HttpClients::new(None, std::time::SystemTime::now),
+        );
         assert_eq!(call(&provider, request(vec![user("x")])).await.text, "ok", "{uri}");
     }
     let paths: Vec<String> = server.requests().into_iter().map(|request| request.path).collect();
@@ -111,13 +118,22 @@ async fn what_cannot_be_used_says_so_without_a_connection() {
     nameless.model = " ".to_owned();
     let wrong = ["ftp://x/v1", "no address", "http://"].map(|uri| config(Family::Custom, uri));
     for settings in [missing, nameless].into_iter().chain(wrong) {
-        let error =
-            call(&VendorProvider::new(settings.clone(), HttpClients::default()), request(vec![user("x")])).await.error;
+        let error = call(
+            &VendorProvider::new(settings.clone(), HttpClients::new(None, std::time::SystemTime::now)),
+            request(vec![user("x")]),
+        )
+        .await
+        .error;
         assert!(matches!(error, Some(ModelError::Config(_))), "{settings:?}: {error:?}");
     }
     let mut broken_key = config(Family::Openai, "http://127.0.0.1:9");
     broken_key.api_key = Some(ApiKey::new("a\nb"));
-    let error = call(&VendorProvider::new(broken_key, HttpClients::default()), request(vec![user("x")])).await.error;
+    let error = call(
+        &VendorProvider::new(broken_key, HttpClients::new(None, std::time::SystemTime::now)),
+        request(vec![user("x")]),
+    )
+    .await
+    .error;
     assert!(matches!(error, Some(ModelError::Config(_))), "{error:?}");
 }
 
@@ -145,7 +161,12 @@ async fn a_vendor_that_is_not_there_is_worth_another_try() {
     for address in [address.clone(), address.replace("http:", "https:")] {
         let mut settings = config(Family::Lmstudio, &address);
         settings.idle_timeout = std::time::Duration::MAX;
-        let error = call(&VendorProvider::new(settings, HttpClients::default()), request(vec![user("x")])).await.error;
+        let error = call(
+            &VendorProvider::new(settings, HttpClients::new(None, std::time::SystemTime::now)),
+            request(vec![user("x")]),
+        )
+        .await
+        .error;
         assert!(matches!(error, Some(ModelError::Transient { .. })), "{address}: {error:?}");
     }
 }
@@ -169,7 +190,10 @@ async fn a_redirect_is_not_followed() {
     let thief = ModelServer::start().await;
     let location = format!("location: {}/chat/completions\r\n", thief.openai_url());
     let server = RawServer::start(vec![raw("307 Temporary Redirect", &location, "")]).await;
-    let provider = VendorProvider::new(config(Family::Custom, &server.address), HttpClients::default());
+    let provider = VendorProvider::new(
+        config(Family::Custom, &server.address),
+        HttpClients::new(None, std::time::SystemTime::now),
+    );
     let error = call(&provider, request(vec![user("x")])).await.error;
     assert!(matches!(error, Some(ModelError::Request(_))), "{error:?}");
     assert_eq!(thief.requests().len(), 0, "the key stays with the configured address");
@@ -203,7 +227,10 @@ async fn connections_are_used_again() {
     let response =
         format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
     let server = RawServer::connections(vec![vec![response.into_bytes(); 3]]).await;
-    let provider = VendorProvider::new(config(Family::Custom, &server.address), HttpClients::default());
+    let provider = VendorProvider::new(
+        config(Family::Custom, &server.address),
+        HttpClients::new(None, std::time::SystemTime::now),
+    );
     for _ in 0..3 {
         assert_eq!(call(&provider, request(vec![user("x")])).await.text, "ok");
         // The connection is put back beside the caller, who normally runs tools meanwhile.
@@ -247,7 +274,10 @@ async fn gemini_speaks_through_the_library() {
         raw("400 Bad Request", "", &json!({"error": {"code": 400, "message": "API key not valid."}}).to_string()),
     ])
     .await;
-    let provider = VendorProvider::new(config(Family::Gemini, &server.address), HttpClients::default());
+    let provider = VendorProvider::new(
+        config(Family::Gemini, &server.address),
+        HttpClients::new(None, std::time::SystemTime::now),
+    );
     let messages = vec![user("one"), assistant("", "thought", &[("x", "{\"command\":\"ls\"}")]), result("x", "file")];
     let outcome = call(&provider, request(messages)).await;
     assert_eq!((outcome.text.as_str(), outcome.thought.as_str()), ("hi", "hm"), "{outcome:?}");
@@ -278,8 +308,10 @@ async fn ollama_failures_and_cuts() {
         raw("404 Not Found", "", "{\"error\":\"model 'x' not found\"}"),
     ])
     .await;
-    let provider =
-        VendorProvider::new(config(Family::Ollama, &format!("{}/v1/", server.address)), HttpClients::default());
+    let provider = VendorProvider::new(
+        config(Family::Ollama, &format!("{}/v1/", server.address)),
+        HttpClients::new(None, std::time::SystemTime::now),
+    );
     let outcome = call(&provider, request(vec![user("x")])).await;
     assert_eq!(outcome.error, Some(ModelError::Stream("model runner stopped".to_owned())));
     let outcome = call(&provider, request(vec![user("x")])).await;
@@ -294,7 +326,7 @@ fn the_window_is_known_or_configured() {
         let mut settings = config(Family::Custom, "http://x");
         settings.model = model.to_owned();
         settings.context_window = configured;
-        let provider = VendorProvider::new(settings, HttpClients::default());
+        let provider = VendorProvider::new(settings, HttpClients::new(None, std::time::SystemTime::now));
         assert_eq!(provider.info().source, "custom.test");
         provider.info().context_window
     };

@@ -16,7 +16,7 @@ use crate::model::{
 };
 
 /// The HTTP clients of the process. Cloning shares them. Nothing is set up before the first request.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct HttpClients {
     shared: Arc<Shared>,
 }
@@ -30,18 +30,12 @@ struct Shared {
     tls: OnceLock<Client>,
 }
 
-impl Default for Shared {
-    fn default() -> Self {
-        Self { https_proxy: None, clock: SystemTime::now, plain: OnceLock::new(), tls: OnceLock::new() }
-    }
-}
-
 impl HttpClients {
     /// Makes the clients. The proxy is for `https` addresses that are not on this machine; plain `http`, which is what
     /// models on the local network speak, is never sent through one. The clock reads dates in `Retry-After`.
     #[must_use]
     pub fn new(https_proxy: Option<String>, clock: fn() -> SystemTime) -> Self {
-        Self { shared: Arc::new(Shared { https_proxy, clock, ..Shared::default() }) }
+        Self { shared: Arc::new(Shared { https_proxy, clock, plain: OnceLock::new(), tls: OnceLock::new() }) }
     }
 
     /// The client for this address.

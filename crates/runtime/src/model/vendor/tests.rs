@@ -1,3 +1,5 @@
+//! Addresses, failures and answers of vendors, without a network.
+
 use std::{
     collections::VecDeque,
     time::{Duration, SystemTime},
