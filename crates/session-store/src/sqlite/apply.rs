@@ -17,7 +17,8 @@ use crate::error::StoreError;
 use crate::record::{Batch, EventRecord, MessageRecord, NewSession, SessionPatch, TurnEnd, TurnStart, TurnState};
 use crate::rules::{Numbers, check_batch};
 
-/// What is known of a session that this process owns. Nobody else changes these numbers while it does.
+/// What is known of a session that this process owns. Nobody else should change these numbers while it does; after anybody
+/// else has written, the writer forgets them all the same.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry {
     key: i64,
@@ -332,12 +333,16 @@ impl<'a> Transaction<'a> {
     }
 
     async fn touch(&mut self, key: i64, time_ms: i64) -> Result<(), Fault> {
-        sqlx::query("UPDATE sessions SET last_activity_ms = ?1 WHERE key = ?2")
+        let touched = sqlx::query("UPDATE sessions SET last_activity_ms = ?1 WHERE key = ?2")
             .bind(time_ms)
             .bind(key)
             .execute(&mut *self.connection)
             .await?;
-        Ok(())
+        match touched.rows_affected() {
+            // Rows of a turn are written by now, so only giving up the transaction leaves none behind.
+            0 => Err(Fault::Failed(StoreError::NotFound)),
+            _ => Ok(()),
+        }
     }
 
     /// Keeps the proof of death until the commit, when `key` was the last session of its owner.

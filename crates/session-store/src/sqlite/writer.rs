@@ -66,6 +66,8 @@ pub(super) struct Writer {
     pub(super) sync: SyncMode,
     inserts: Inserts,
     cache: HashMap<Arc<str>, Entry>,
+    /// The state of the file that the cache was read from: it changes with every commit of another connection.
+    data_version: Option<i64>,
     /// Why nothing is written any more.
     refused: Option<Arc<str>>,
 }
@@ -98,7 +100,15 @@ impl Change {
 
 impl Writer {
     pub(super) fn new(connection: SqliteConnection, owners: Arc<Owners>, sync: SyncMode) -> Writer {
-        Writer { connection, owners, sync, inserts: Inserts::new(), cache: HashMap::new(), refused: None }
+        Writer {
+            connection,
+            owners,
+            sync,
+            inserts: Inserts::new(),
+            cache: HashMap::new(),
+            data_version: None,
+            refused: None,
+        }
     }
 
     /// Makes changes until it is closed or the store is dropped.
@@ -203,7 +213,8 @@ impl Writer {
         group: &[Pending],
         full: bool,
     ) -> Result<Vec<Result<bool, StoreError>>, StoreError> {
-        if let Err(error) = self.execute("BEGIN IMMEDIATE").await {
+        if let Err(error) = self.begin().await {
+            self.roll_back().await;
             return Err(store_error(error));
         }
         let mut transaction = Transaction::new(&mut self.connection, &self.owners, &self.inserts, &self.cache);
@@ -247,6 +258,17 @@ impl Writer {
             dead.bury().await;
         }
         Ok(answers)
+    }
+
+    /// Begins a transaction, and forgets what is known of the sessions when somebody else has written since the last one:
+    /// a session may be gone, whoever owns it. Asking each time for each session would slow down the appends.
+    async fn begin(&mut self) -> Result<(), sqlx::Error> {
+        let row = sqlx::query("BEGIN IMMEDIATE; PRAGMA data_version").fetch_one(&mut self.connection).await?;
+        let version: i64 = row.try_get(0)?;
+        if self.data_version.replace(version) != Some(version) {
+            self.cache.clear();
+        }
+        Ok(())
     }
 
     /// Ends a transaction that failed. SQLite has already done so after some errors; then there is none, and the

@@ -2,6 +2,8 @@
 
 #[cfg(test)]
 mod contract;
+#[cfg(test)]
+mod intruders;
 #[cfg(unix)]
 #[cfg(test)]
 mod processes;

@@ -1,0 +1,102 @@
+//! Other programs that change the database behind the back of the store that has it open.
+
+use std::path::Path;
+
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{ConnectOptions, Connection, Row};
+use zeroclaw_session_store::{Batch, SessionPatch, SessionStore, StoreError, TurnEnd, TurnStart};
+
+use crate::support::{all_events, database, end, events, messages, open, session, start};
+
+async fn raw(directory: &Path) -> SqliteConnection {
+    SqliteConnectOptions::new().filename(database(directory)).connect().await.unwrap()
+}
+
+async fn execute(directory: &Path, script: &'static str) {
+    let mut connection = raw(directory).await;
+    sqlx::raw_sql(script).execute(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+}
+
+/// The rows of events, messages and turns that belong to no session.
+async fn orphans(directory: &Path) -> i64 {
+    let mut connection = raw(directory).await;
+    let count = "SELECT (SELECT COUNT(*) FROM events WHERE session NOT IN (SELECT key FROM sessions))
+        + (SELECT COUNT(*) FROM messages WHERE session NOT IN (SELECT key FROM sessions))
+        + (SELECT COUNT(*) FROM turns WHERE session NOT IN (SELECT key FROM sessions))";
+    let row = sqlx::query(count).fetch_one(&mut connection).await.unwrap();
+    let orphans = row.get(0);
+    connection.close().await.unwrap();
+    orphans
+}
+
+fn both() -> Batch {
+    Batch { events: events(1, 2).events, messages: messages(&[1]).messages }
+}
+
+/// A conversation went on into a session that another program had deleted: every call succeeded, and nothing could ever
+/// be read again.
+#[tokio::test]
+async fn a_session_deleted_by_another_program_takes_no_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path(), "one").await;
+    store.create_session(session("kept")).await.unwrap();
+    for id in ["append", "begin", "update", "end"] {
+        store.create_session(session(id)).await.unwrap();
+    }
+    execute(directory.path(), "DELETE FROM sessions WHERE id = 'append'").await;
+    assert!(matches!(store.append("append", both()).await, Err(StoreError::NotFound)));
+    execute(directory.path(), "DELETE FROM sessions WHERE id = 'begin'").await;
+    let begun = TurnStart { batch: both(), ..start(1) };
+    assert!(matches!(store.begin_turn("begin", begun).await, Err(StoreError::NotFound)));
+    execute(directory.path(), "DELETE FROM sessions WHERE id = 'update'").await;
+    let patch = SessionPatch { title: Some(Some("T".to_owned())), ..SessionPatch::default() };
+    assert!(matches!(store.update_session("update", patch).await, Err(StoreError::NotFound)));
+    assert_eq!(orphans(directory.path()).await, 0);
+
+    store.begin_turn("end", start(1)).await.unwrap();
+    execute(directory.path(), "DELETE FROM sessions WHERE id = 'end'").await;
+    let last = TurnEnd { batch: both(), ..end(1) };
+    assert!(matches!(store.end_turn("end", last).await, Err(StoreError::NotFound)));
+    // What the other program left behind is its own turn row, and nothing was added to that.
+    assert_eq!(orphans(directory.path()).await, 1);
+
+    store.append("kept", events(1, 2)).await.unwrap();
+    let kept = events(1, 2).events;
+    assert_eq!(all_events(&store, "kept", 10).await, kept);
+    // A new session of the same name has nothing of the old one.
+    store.create_session(session("append")).await.unwrap();
+    store.append("append", events(1, 1)).await.unwrap();
+}
+
+/// The lock file of a living process was removed by hand; another process took its sessions for abandoned.
+#[tokio::test]
+async fn a_session_that_another_process_took_or_deleted_takes_no_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let one = open(directory.path(), "one").await;
+    for id in ["deleted", "taken"] {
+        one.create_session(session(id)).await.unwrap();
+        one.append(id, events(1, 1)).await.unwrap();
+    }
+    std::fs::remove_file(directory.path().join("sessions/owners/one.lock")).unwrap();
+    let two = open(directory.path(), "two").await;
+    assert!(two.delete("deleted").await.unwrap());
+    two.claim("taken").await.unwrap();
+    assert!(matches!(one.append("deleted", events(2, 2)).await, Err(StoreError::NotFound)));
+    assert!(matches!(one.append("taken", events(2, 2)).await, Err(StoreError::NotClaimed)));
+    assert!(matches!(one.begin_turn("taken", start(1)).await, Err(StoreError::NotClaimed)));
+    two.append("taken", events(2, 3)).await.unwrap();
+    assert_eq!(orphans(directory.path()).await, 0);
+}
+
+/// An update that met no row was taken for done, and its turn belonged to nothing.
+#[tokio::test]
+async fn a_turn_is_not_begun_when_its_session_cannot_be_touched() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path(), "one").await;
+    store.create_session(session("a")).await.unwrap();
+    let trigger = "CREATE TRIGGER hidden BEFORE UPDATE ON sessions BEGIN SELECT RAISE(IGNORE); END";
+    execute(directory.path(), trigger).await;
+    assert!(matches!(store.begin_turn("a", start(1)).await, Err(StoreError::NotFound)));
+    assert_eq!(store.turns("a").await.unwrap(), []);
+}
