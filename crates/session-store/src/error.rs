@@ -58,7 +58,8 @@ pub enum StoreError {
     /// The operating system reported an I/O error.
     #[error("i/o error in the session store: {0}")]
     Io(#[source] Cause),
-    /// The store takes no writes: it was opened so, or an earlier commit could not be made durable.
+    /// The store takes no writes: it was opened so, or an earlier commit could not be made durable, or its file is gone
+    /// from its place. Opening it again helps.
     #[error("the session store is read-only: {reason}")]
     ReadOnly {
         /// Why.

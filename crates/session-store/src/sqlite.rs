@@ -24,7 +24,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use self::codec::StoredSession;
 use self::owners::Owners;
 use self::reader::Read;
-use self::writer::{Change, Command, Pending, Writer};
+use self::writer::{Change, Command, Pending, Place, Writer};
 use crate::error::{ClaimError, OpenError, StoreError};
 use crate::record::{
     Batch, EventRecord, ListQuery, MessageRecord, NewSession, SessionPatch, SessionRecord, TurnEnd, TurnRecord,
@@ -91,7 +91,8 @@ impl SqliteStore {
         open::ensure_directory(&options.path).await?;
         let connections = open::open(&options, &owners).await?;
         let (changes, commands) = mpsc::channel(writer::QUEUE);
-        let writer = Writer::new(connections.writer, Arc::clone(&owners), options.sync);
+        let place = Place { path: options.path, identity: connections.identity };
+        let writer = Writer::new(connections.writer, Arc::clone(&owners), options.sync, place);
         tokio::spawn(writer.run(commands));
         Ok(SqliteStore {
             changes: Some(changes),

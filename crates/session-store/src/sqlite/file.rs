@@ -22,6 +22,9 @@ const LOCK_PAUSE: Duration = Duration::from_millis(2);
 /// A thousand kept files mean that something damages the store again and again, and somebody should look.
 const MAX_ASIDE: u32 = 1000;
 
+/// The device and the number of a file.
+pub(super) type Identity = (u64, u64);
+
 /// Why a file is moved aside.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Aside {
@@ -140,6 +143,23 @@ pub(super) fn size(path: &Path) -> io::Result<Option<u64>> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Which file a path names, whatever its name was before; `None` when there is none.
+#[cfg(unix)]
+pub(super) fn identity(path: &Path) -> io::Result<Option<Identity>> {
+    use std::os::unix::fs::MetadataExt;
+    match fs::metadata(path) {
+        Ok(metadata) => Ok(Some((metadata.dev(), metadata.ino()))),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Here the system lets nobody remove or replace a file that is open.
+#[cfg(not(unix))]
+pub(super) fn identity(_path: &Path) -> io::Result<Option<Identity>> {
+    Ok(None)
 }
 
 fn exists(path: &Path) -> bool {

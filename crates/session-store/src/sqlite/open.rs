@@ -13,7 +13,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, Row};
 
 use super::codec::{self, store_error};
-use super::file::{self, Aside};
+use super::file::{self, Aside, Identity};
 use super::insert::MAX_STATEMENTS;
 use super::owners::{Owners, create_private_directory};
 use super::reader::identify;
@@ -48,12 +48,15 @@ enum Found {
 pub(super) struct Connections {
     pub(super) reader: SqliteConnection,
     pub(super) writer: SqliteConnection,
+    /// The file that both have open.
+    pub(super) identity: Option<Identity>,
 }
 
 /// Opens the store for reading and writing.
 pub(super) async fn open(options: &SqliteOptions, owners: &Arc<Owners>) -> Result<Connections, OpenError> {
     let path = &options.path;
     for _ in 0..ATTEMPTS {
+        let named = blocking(path, file::identity).await?;
         let reader = match look(path, options.busy_timeout).await? {
             Found::Ours(reader) => reader,
             Found::Missing | Found::Foreign | Found::Damaged | Found::NeedsRecovery => {
@@ -62,7 +65,15 @@ pub(super) async fn open(options: &SqliteOptions, owners: &Arc<Owners>) -> Resul
             }
         };
         match connect_writer(options, owners).await {
-            Ok(writer) => return Ok(Connections { reader, writer }),
+            Ok(writer) => {
+                let identity = blocking(path, file::identity).await?;
+                if identity == named && (identity.is_some() || cfg!(not(unix))) {
+                    return Ok(Connections { reader, writer, identity });
+                }
+                // Replaced in between: the two may have different files open.
+                let _ = reader.close().await;
+                let _ = writer.close().await;
+            }
             Err(error) if codec::is_damage(&error) => {
                 let _ = reader.close().await;
                 set_damaged_aside(options, owners).await?;

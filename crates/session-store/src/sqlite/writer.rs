@@ -5,6 +5,7 @@
 //! that only the guilty one fails.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::slice;
 use std::sync::Arc;
 
@@ -15,8 +16,9 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use super::SyncMode;
 use super::apply::{Entry, Fault, Transaction};
 use super::codec::{is_lost_sync, store_error};
+use super::file::{self, Identity};
 use super::insert::Inserts;
-use super::owners::Owners;
+use super::owners::{Owners, blocking};
 use crate::error::StoreError;
 use crate::record::{Batch, NewSession, SessionPatch, TurnEnd, TurnStart};
 use crate::rules::batch_cost;
@@ -59,11 +61,19 @@ pub(super) enum Command {
     Close(oneshot::Sender<Result<(), StoreError>>),
 }
 
+/// Where the database was when it was opened.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub(super) path: PathBuf,
+    pub(super) identity: Option<Identity>,
+}
+
 /// The state of the task.
 pub(super) struct Writer {
     pub(super) connection: SqliteConnection,
     pub(super) owners: Arc<Owners>,
     pub(super) sync: SyncMode,
+    place: Place,
     inserts: Inserts,
     cache: HashMap<Arc<str>, Entry>,
     /// The state of the file that the cache was read from: it changes with every commit of another connection.
@@ -83,6 +93,20 @@ impl Change {
         }
     }
 
+    /// Whether the answer makes a caller rely on the file: that a session or a turn exists, or what a turn has led to.
+    /// The many appends of a turn are vouched for by its end.
+    fn relies_on_the_file(&self) -> bool {
+        match self {
+            Change::Create(_) | Change::Begin(..) | Change::End(..) => true,
+            Change::Claim(_)
+            | Change::Release(_)
+            | Change::Append(..)
+            | Change::Update(..)
+            | Change::Delete(_)
+            | Change::Interrupt(_) => false,
+        }
+    }
+
     /// Whether this process comes to own a session by it, for which it needs its lock.
     fn takes_ownership(&self) -> bool {
         match self {
@@ -99,11 +123,12 @@ impl Change {
 }
 
 impl Writer {
-    pub(super) fn new(connection: SqliteConnection, owners: Arc<Owners>, sync: SyncMode) -> Writer {
+    pub(super) fn new(connection: SqliteConnection, owners: Arc<Owners>, sync: SyncMode, place: Place) -> Writer {
         Writer {
             connection,
             owners,
             sync,
+            place,
             inserts: Inserts::new(),
             cache: HashMap::new(),
             data_version: None,
@@ -236,6 +261,12 @@ impl Writer {
                 return Err(error);
             }
         };
+        if group.iter().any(|pending| pending.change.relies_on_the_file())
+            && let Err(error) = self.check_place().await
+        {
+            self.roll_back().await;
+            return Err(error);
+        }
         if let Err(error) = self.execute("COMMIT").await {
             self.roll_back().await;
             let durable = full || self.sync == SyncMode::Always;
@@ -279,10 +310,26 @@ impl Writer {
         }
     }
 
+    /// Stops writing when the path no longer names the file that is open: it would go on taking everything, and be gone
+    /// with this process.
+    async fn check_place(&mut self) -> Result<(), StoreError> {
+        let path = self.place.path.clone();
+        if blocking(move || file::identity(&path)).await? == self.place.identity {
+            return Ok(());
+        }
+        tracing::error!(event = "store_file_gone", path = %self.place.path.display());
+        let reason: Arc<str> = "its file was deleted, moved or replaced".into();
+        self.refused = Some(Arc::clone(&reason));
+        Err(StoreError::ReadOnly { reason })
+    }
+
     async fn close(mut self) -> Result<(), StoreError> {
         let result = match &self.refused {
             Some(reason) => Err(StoreError::ReadOnly { reason: Arc::clone(reason) }),
-            None => self.release_all().await,
+            None => match self.check_place().await {
+                Ok(()) => self.release_all().await,
+                Err(error) => Err(error),
+            },
         };
         // The last connection to a file folds the log into it and removes the log.
         let closed = self.connection.close().await.map_err(store_error);

@@ -6,6 +6,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection, Row};
 use zeroclaw_session_store::{Batch, SessionPatch, SessionStore, StoreError, TurnEnd, TurnStart};
 
+use crate::logs::Logs;
 use crate::support::{all_events, database, end, events, messages, open, session, start};
 
 async fn raw(directory: &Path) -> SqliteConnection {
@@ -99,4 +100,65 @@ async fn a_turn_is_not_begun_when_its_session_cannot_be_touched() {
     execute(directory.path(), trigger).await;
     assert!(matches!(store.begin_turn("a", start(1)).await, Err(StoreError::NotFound)));
     assert_eq!(store.turns("a").await.unwrap(), []);
+}
+
+/// The directory of the store was deleted while the server ran. Everything went on succeeding, into a file without a name,
+/// and all of it was gone after the next start.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_store_whose_file_is_gone_stops_writing() {
+    use std::fs;
+
+    type Harm = fn(&Path);
+    let unlink: Harm = |directory| fs::remove_file(database(directory)).unwrap();
+    let remove_all: Harm = |directory| fs::remove_dir_all(directory.join("sessions")).unwrap();
+    let replace: Harm = |directory| {
+        let backup = directory.join("backup.db");
+        fs::copy(database(directory), &backup).unwrap();
+        fs::rename(&backup, database(directory)).unwrap();
+    };
+    for harm in [unlink, remove_all, replace] {
+        for call in ["create", "begin", "end"] {
+            let directory = tempfile::tempdir().unwrap();
+            let (logs, _guard) = Logs::catch();
+            let store = open(directory.path(), "one").await;
+            store.create_session(session("a")).await.unwrap();
+            if call == "end" {
+                store.begin_turn("a", start(1)).await.unwrap();
+            }
+            harm(directory.path());
+            let refused = match call {
+                "create" => store.create_session(session("b")).await,
+                "begin" => store.begin_turn("a", start(1)).await,
+                _ => store.end_turn("a", end(1)).await,
+            };
+            assert!(matches!(refused, Err(StoreError::ReadOnly { .. })), "{call}: {refused:?}");
+            for refused in [store.append("a", events(1, 1)).await, store.create_session(session("c")).await] {
+                assert!(matches!(refused, Err(StoreError::ReadOnly { .. })), "{call}: {refused:?}");
+            }
+            assert!(matches!(store.close().await, Err(StoreError::ReadOnly { .. })));
+            assert_eq!(logs.with("store_file_gone").len(), 1);
+
+            // What the operator does about a restored file: no journal of another file beside it.
+            for suffix in ["-wal", "-shm"] {
+                let _ = fs::remove_file(directory.path().join(format!("sessions/acp-sessions.db{suffix}")));
+            }
+            let store = open(directory.path(), "two").await;
+            store.create_session(session("d")).await.unwrap();
+            store.begin_turn("d", start(1)).await.unwrap();
+            store.end_turn("d", end(1)).await.unwrap();
+            store.close().await.unwrap();
+        }
+    }
+}
+
+/// Closing said that all was written when there was nothing left to write it to.
+#[cfg(unix)]
+#[tokio::test]
+async fn closing_a_store_whose_file_is_gone_fails() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path(), "one").await;
+    store.create_session(session("a")).await.unwrap();
+    std::fs::remove_file(database(directory.path())).unwrap();
+    assert!(matches!(store.close().await, Err(StoreError::ReadOnly { .. })));
 }

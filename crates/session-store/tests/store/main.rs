@@ -4,6 +4,8 @@
 mod contract;
 #[cfg(test)]
 mod intruders;
+#[cfg(test)]
+mod logs;
 #[cfg(unix)]
 #[cfg(test)]
 mod processes;
