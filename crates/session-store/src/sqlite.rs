@@ -9,6 +9,7 @@ mod file;
 mod insert;
 mod open;
 mod owners;
+mod patience;
 mod reader;
 mod schema;
 mod writer;
@@ -23,7 +24,8 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use self::codec::StoredSession;
 use self::owners::Owners;
-use self::reader::Read;
+use self::patience::Patience;
+use self::reader::{Asked, Read};
 use self::writer::{Change, Command, Pending, Place, Writer};
 use crate::error::{ClaimError, OpenError, StoreError};
 use crate::record::{
@@ -72,7 +74,10 @@ pub struct SqliteOptions {
 pub struct SqliteStore {
     /// `None` when the store was opened for reading only.
     changes: Option<mpsc::Sender<Command>>,
-    reads: mpsc::Sender<Read>,
+    reads: mpsc::Sender<Asked>,
+    /// For the writes and for the reads: a lock that keeps one waiting need not keep the other.
+    write_patience: Patience,
+    read_patience: Patience,
     owners: Arc<Owners>,
     room: Arc<Semaphore>,
 }
@@ -93,10 +98,14 @@ impl SqliteStore {
         let (changes, commands) = mpsc::channel(writer::QUEUE);
         let place = Place { path: options.path, identity: connections.identity };
         let writer = Writer::new(connections.writer, Arc::clone(&owners), options.sync, place);
+        let write_patience = writer.patience.clone();
+        let read_patience = Patience::default();
         tokio::spawn(writer.run(commands));
         Ok(SqliteStore {
             changes: Some(changes),
-            reads: spawn_reader(connections.reader),
+            reads: spawn_reader(connections.reader, &read_patience),
+            write_patience,
+            read_patience,
             owners,
             room: Arc::new(Semaphore::new(QUEUE_BYTES)),
         })
@@ -111,9 +120,12 @@ impl SqliteStore {
         let path = path.as_ref();
         let owners = Owners::new(path, "reader").ok_or(OpenError::Instance)?;
         let reader = open::open_read_only(path, READ_ONLY_TIMEOUT).await?;
+        let read_patience = Patience::default();
         Ok(SqliteStore {
             changes: None,
-            reads: spawn_reader(reader),
+            reads: spawn_reader(reader, &read_patience),
+            write_patience: Patience::default(),
+            read_patience,
             owners: Arc::new(owners),
             room: Arc::new(Semaphore::new(QUEUE_BYTES)),
         })
@@ -123,6 +135,7 @@ impl SqliteStore {
         let Some(changes) = &self.changes else {
             return Err(StoreError::ReadOnly { reason: "it was opened for reading".into() });
         };
+        let since = self.write_patience.begin();
         let bytes = change.cost();
         if bytes > MAX_BATCH_BYTES {
             return Err(StoreError::TooLarge);
@@ -130,7 +143,7 @@ impl SqliteStore {
         let permits = u32::try_from(bytes).map_err(|_| StoreError::TooLarge)?;
         let room = Arc::clone(&self.room).acquire_many_owned(permits).await.map_err(|_| StoreError::Closed)?;
         let (reply, answer) = oneshot::channel();
-        let pending = Pending { change, reply, _room: room };
+        let pending = Pending { change, reply, since, _room: room };
         changes.send(Command::Change(pending)).await.map_err(|_| StoreError::Closed)?;
         answer.await.map_err(|_| StoreError::Closed)?
     }
@@ -139,8 +152,9 @@ impl SqliteStore {
         &self,
         read: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Read,
     ) -> Result<T, StoreError> {
+        let since = self.read_patience.begin();
         let (reply, answer) = oneshot::channel();
-        self.reads.send(read(reply)).await.map_err(|_| StoreError::Closed)?;
+        self.reads.send(Asked { read: read(reply), since }).await.map_err(|_| StoreError::Closed)?;
         answer.await.map_err(|_| StoreError::Closed)?
     }
 
@@ -248,7 +262,7 @@ impl SessionStore for SqliteStore {
     async fn close(&self) -> Result<(), StoreError> {
         // The reader first: the last connection folds the log into the file, and that has to be the writer.
         let (reply, answer) = oneshot::channel();
-        if self.reads.send(Read::Close(reply)).await.is_ok() {
+        if self.reads.send(Asked { read: Read::Close(reply), since: self.read_patience.begin() }).await.is_ok() {
             let _ = answer.await;
         }
         let Some(changes) = &self.changes else {
@@ -263,8 +277,8 @@ impl SessionStore for SqliteStore {
     }
 }
 
-fn spawn_reader(connection: sqlx::sqlite::SqliteConnection) -> mpsc::Sender<Read> {
+fn spawn_reader(connection: sqlx::sqlite::SqliteConnection, patience: &Patience) -> mpsc::Sender<Asked> {
     let (reads, queue) = mpsc::channel(reader::QUEUE);
-    tokio::spawn(reader::run(connection, queue));
+    tokio::spawn(reader::run(connection, queue, patience.clone()));
     reads
 }

@@ -10,6 +10,7 @@ use sqlx::{Connection, Row};
 use tokio::sync::{mpsc, oneshot};
 
 use super::codec::{self, StoredSession, path_bytes, read_event, read_message, read_session, read_turn, store_error};
+use super::patience::{Patience, Since};
 use crate::error::StoreError;
 use crate::record::{EventRecord, ListQuery, MessageRecord, SessionRecord, TurnRecord};
 use crate::store::MAX_PAGE_BYTES;
@@ -76,27 +77,33 @@ const MESSAGES: &str = "SELECT position, turn, payload FROM messages
 const TURNS: &str = "SELECT turn, state, prompt, stop_reason, started_at_ms, ended_at_ms, last_seq FROM turns
     WHERE session = (SELECT key FROM sessions WHERE id = ?1) ORDER BY turn";
 
+/// A read, and when it began to wait.
+pub(super) struct Asked {
+    pub(super) read: Read,
+    pub(super) since: Since,
+}
+
 /// Answers reads until it is closed or the store is dropped.
-pub(super) async fn run(mut connection: SqliteConnection, mut reads: mpsc::Receiver<Read>) {
+pub(super) async fn run(mut connection: SqliteConnection, mut reads: mpsc::Receiver<Asked>, patience: Patience) {
     let mut closed = None;
-    // A caller that no longer waits drops its receiver; then the answer has nowhere to go, and that is all.
-    while let Some(read) = reads.recv().await {
+    while let Some(Asked { read, since }) = reads.recv().await {
+        let lost = patience.is_lost(since);
         match read {
             Read::Session(id, reply) => {
-                let _ = reply.send(session(&mut connection, &id).await);
+                answer(&patience, lost, reply, session(&mut connection, &id)).await;
             }
             Read::Events { id, after_seq, limit, reply } => {
-                let _ = reply.send(events(&mut connection, &id, after_seq, limit).await);
+                answer(&patience, lost, reply, events(&mut connection, &id, after_seq, limit)).await;
             }
             Read::Messages(id, reply) => {
-                let _ = reply.send(rows(&mut connection, MESSAGES, &id, read_message).await);
+                answer(&patience, lost, reply, rows(&mut connection, MESSAGES, &id, read_message)).await;
             }
             Read::Turns(id, reply) => {
-                let turns = rows(&mut connection, TURNS, &id, |row| read_turn(row, 0)).await;
-                let _ = reply.send(turns);
+                let turns = rows(&mut connection, TURNS, &id, |row| read_turn(row, 0));
+                answer(&patience, lost, reply, turns).await;
             }
             Read::List(query, reply) => {
-                let _ = reply.send(list(&mut connection, query).await);
+                answer(&patience, lost, reply, list(&mut connection, query)).await;
             }
             Read::Close(reply) => {
                 closed = Some(reply);
@@ -111,6 +118,21 @@ pub(super) async fn run(mut connection: SqliteConnection, mut reads: mpsc::Recei
     if let Some(reply) = closed {
         let _ = reply.send(());
     }
+}
+
+/// Reads and answers, or answers that the lock is taken when that was found out while the call waited.
+async fn answer<T>(
+    patience: &Patience,
+    lost: bool,
+    reply: Reply<T>,
+    read: impl Future<Output = Result<T, StoreError>>,
+) {
+    let result = if lost { Err(StoreError::Busy) } else { read.await };
+    if !lost && matches!(result, Err(StoreError::Busy)) {
+        patience.lose();
+    }
+    // A caller that no longer waits has dropped its receiver; then the answer has nowhere to go, and that is all.
+    let _ = reply.send(result);
 }
 
 async fn session(connection: &mut SqliteConnection, id: &str) -> Result<Option<StoredSession>, StoreError> {

@@ -19,6 +19,7 @@ use super::codec::{is_lost_sync, store_error};
 use super::file::{self, Identity};
 use super::insert::Inserts;
 use super::owners::{Owners, blocking};
+use super::patience::{Patience, Since};
 use crate::error::StoreError;
 use crate::record::{Batch, NewSession, SessionPatch, TurnEnd, TurnStart};
 use crate::rules::batch_cost;
@@ -51,6 +52,7 @@ pub(super) struct Pending {
     pub(super) change: Change,
     /// `true` unless the change found nothing to do.
     pub(super) reply: oneshot::Sender<Result<bool, StoreError>>,
+    pub(super) since: Since,
     /// Holds the room of the payload in the queue until the call is answered.
     pub(super) _room: OwnedSemaphorePermit,
 }
@@ -73,6 +75,7 @@ pub(super) struct Writer {
     pub(super) connection: SqliteConnection,
     pub(super) owners: Arc<Owners>,
     pub(super) sync: SyncMode,
+    pub(super) patience: Patience,
     place: Place,
     inserts: Inserts,
     cache: HashMap<Arc<str>, Entry>,
@@ -128,6 +131,7 @@ impl Writer {
             connection,
             owners,
             sync,
+            patience: Patience::default(),
             place,
             inserts: Inserts::new(),
             cache: HashMap::new(),
@@ -145,6 +149,9 @@ impl Writer {
             let mut bytes = 0_usize;
             while let Some(command) = next.take() {
                 match command {
+                    Command::Change(pending) if self.patience.is_lost(pending.since) => {
+                        let _ = pending.reply.send(Err(StoreError::Busy));
+                    }
                     Command::Change(pending) => {
                         bytes = bytes.saturating_add(pending.change.cost());
                         group.push(pending);
@@ -185,19 +192,34 @@ impl Writer {
                 }
             }
             Some(Err(error)) => {
+                self.note_busy(&error);
                 for pending in group.drain(..) {
                     let _ = pending.reply.send(Err(error.clone()));
                 }
             }
             None => {
                 for pending in group.drain(..) {
-                    let answer = match self.transact(slice::from_ref(&pending)).await {
-                        Ok(mut answers) => answers.pop().unwrap_or(Err(StoreError::Closed)),
-                        Err(error) => Err(error),
+                    let answer = if self.patience.is_lost(pending.since) {
+                        Err(StoreError::Busy)
+                    } else {
+                        match self.transact(slice::from_ref(&pending)).await {
+                            Ok(mut answers) => answers.pop().unwrap_or(Err(StoreError::Closed)),
+                            Err(error) => {
+                                self.note_busy(&error);
+                                Err(error)
+                            }
+                        }
                     };
                     let _ = pending.reply.send(answer);
                 }
             }
+        }
+    }
+
+    /// Whoever waits while a lock could not be had has waited enough.
+    fn note_busy(&self, error: &StoreError) {
+        if matches!(error, StoreError::Busy) {
+            self.patience.lose();
         }
     }
 

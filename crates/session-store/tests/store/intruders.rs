@@ -1,13 +1,17 @@
 //! Other programs that change the database behind the back of the store that has it open.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection, Row};
-use zeroclaw_session_store::{Batch, SessionPatch, SessionStore, StoreError, TurnEnd, TurnStart};
+use zeroclaw_session_store::{
+    Batch, SessionPatch, SessionStore, SqliteOptions, SqliteStore, StoreError, TurnEnd, TurnStart,
+};
 
 use crate::logs::Logs;
-use crate::support::{all_events, database, end, events, messages, open, session, start};
+use crate::support::{all_events, database, end, events, messages, open, options, session, start};
 
 async fn raw(directory: &Path) -> SqliteConnection {
     SqliteConnectOptions::new().filename(database(directory)).connect().await.unwrap()
@@ -161,4 +165,74 @@ async fn closing_a_store_whose_file_is_gone_fails() {
     store.create_session(session("a")).await.unwrap();
     std::fs::remove_file(database(directory.path())).unwrap();
     assert!(matches!(store.close().await, Err(StoreError::ReadOnly { .. })));
+}
+
+/// Runs the tasks of the store until they wait for the database.
+async fn settle() {
+    for _ in 0..32 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Another program kept the write lock for ten seconds. Each call waited for the whole timeout after the one before it, and
+/// a server with many sessions stood still for minutes.
+#[tokio::test]
+async fn writes_that_wait_for_one_lock_give_up_together() {
+    const OTHERS: [&str; 4] = ["b", "c", "d", "e"];
+    let directory = tempfile::tempdir().unwrap();
+    let timeout = Duration::from_millis(500);
+    let store = SqliteStore::open(SqliteOptions { busy_timeout: timeout, ..options(directory.path(), "one") });
+    let store = Arc::new(store.await.unwrap());
+    for id in ["a"].into_iter().chain(OTHERS) {
+        store.create_session(session(id)).await.unwrap();
+    }
+    let mut other = raw(directory.path()).await;
+    sqlx::query("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
+    let append = |id: &'static str| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { store.append(id, events(1, 1)).await })
+    };
+    let first = append("a");
+    settle().await;
+    let others = OTHERS.map(append);
+    settle().await;
+    assert!(matches!(first.await.unwrap(), Err(StoreError::Busy)));
+    // The others began to wait before that. With the lock free, only a wait of their own could make them succeed.
+    sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
+    for late in others {
+        assert!(matches!(late.await.unwrap(), Err(StoreError::Busy)));
+    }
+    for id in OTHERS {
+        store.append(id, events(1, 1)).await.unwrap();
+    }
+}
+
+/// Where there is no write-ahead log, a lock keeps readers out as well.
+#[tokio::test]
+async fn reads_that_wait_for_one_lock_give_up_together() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path(), "one").await;
+    store.create_session(session("a")).await.unwrap();
+    store.close().await.unwrap();
+    let mut other = raw(directory.path()).await;
+    // A reader that uses the old journal keeps the store from changing the mode back.
+    sqlx::raw_sql("PRAGMA journal_mode = DELETE; BEGIN; SELECT * FROM sessions").execute(&mut other).await.unwrap();
+    let timeout = Duration::from_millis(500);
+    let store = SqliteStore::open(SqliteOptions { busy_timeout: timeout, ..options(directory.path(), "two") });
+    let store = Arc::new(store.await.unwrap());
+    sqlx::raw_sql("ROLLBACK; BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
+    let turns = || {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { store.turns("a").await })
+    };
+    let first = turns();
+    settle().await;
+    let others = [turns(), turns(), turns()];
+    settle().await;
+    assert!(matches!(first.await.unwrap(), Err(StoreError::Busy)));
+    sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
+    for late in others {
+        assert!(matches!(late.await.unwrap(), Err(StoreError::Busy)));
+    }
+    assert_eq!(store.turns("a").await.unwrap(), []);
 }
