@@ -121,7 +121,8 @@ fn session(id: String) -> NewSession {
 }
 
 fn batch(after: u64, count: u64) -> Batch {
-    let payload = Bytes::from(vec![b'x'; PAYLOAD]);
+    let head = r#"{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":""#;
+    let payload = Bytes::from(format!("{head}{:x<1$}\"}}}}", "", PAYLOAD - head.len() - 3));
     let event = |seq| EventRecord { seq, kind: EventKind::Update, turn: Some(1), payload: payload.clone() };
     Batch { events: (after + 1..=after + count).map(event).collect(), messages: Vec::new() }
 }

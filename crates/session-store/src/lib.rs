@@ -1,7 +1,8 @@
 //! Durable sessions: the event log, the messages the model saw, and the turns.
 //!
 //! This crate owns what is kept of a session and who may write to it.
-//! It refuses to know what an event or a message means: payloads are opaque bytes that come back exactly as they went in.
+//! It refuses to know what an event or a message means: payloads come back exactly as they went in.
+//! Only that an event is a JSON object on one line is checked when it is read, because a damaged one would break what is sent after it.
 
 mod error;
 mod memory;

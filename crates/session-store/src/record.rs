@@ -15,7 +15,7 @@ pub enum EventKind {
     Update,
     /// The JSON bytes of the `user_message_chunk` update object of a prompt.
     UserPrompt,
-    /// An inbound event of a client, opaque.
+    /// An inbound event of a client: its JSON object.
     ClientEvent,
 }
 
@@ -28,7 +28,7 @@ pub struct EventRecord {
     pub kind: EventKind,
     /// The turn the event belongs to; `None` outside of any turn.
     pub turn: Option<u64>,
-    /// The bytes, kept exactly.
+    /// A JSON object on one line, kept exactly. Nothing else comes back from a store on a disk.
     pub payload: Bytes,
 }
 

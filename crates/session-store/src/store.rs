@@ -84,6 +84,9 @@ pub trait SessionStore: Send + Sync + Debug {
     ///
     /// A page may be shorter than `limit`: it ends after [`MAX_PAGE_BYTES`]. Only an empty page means that there are no
     /// more (or no such session).
+    ///
+    /// Where a store finds the payload of an event damaged on the disk, no longer a JSON object on one line, it leaves the event
+    /// out and says so in the log. The numbers of the others tell of the gap.
     async fn events(&self, id: &str, after_seq: u64, limit: u32) -> Result<Vec<EventRecord>, StoreError>;
 
     /// All messages in order; none for an unknown session.

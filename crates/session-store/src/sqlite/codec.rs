@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use serde_json::value::RawValue;
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
@@ -201,6 +202,14 @@ pub(super) fn read_event(row: &SqliteRow) -> Result<EventRecord, StoreError> {
         turn: turn.map(|turn| to_number(turn, "turn")).transpose()?,
         payload: bytes_at(row, 3)?,
     })
+}
+
+/// Whether a payload is what an event has to be, a JSON object on one line. It goes to clients as it is, so damage that is no
+/// JSON, or more than one line, would break everything that follows it.
+pub(super) fn is_event(payload: &[u8]) -> bool {
+    payload.starts_with(b"{")
+        && !payload.contains(&b'\n')
+        && std::str::from_utf8(payload).is_ok_and(|text| serde_json::from_str::<&RawValue>(text).is_ok())
 }
 
 /// Reads `position, turn, payload`.

@@ -2,6 +2,7 @@
 //!
 //! With a write-ahead log a reader never waits for the writer, so a replay does not hold up a running turn.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use futures::TryStreamExt;
@@ -24,6 +25,9 @@ const MAX_LIST_ROWS: u32 = 1_000;
 
 /// The events that a page reserves room for before it knows how many there are.
 const PAGE_RESERVE: usize = 1_024;
+
+/// The sessions that are remembered as damaged; beyond it all are forgotten, and told about once more.
+const MAX_TOLD: usize = 1_024;
 
 type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
@@ -86,6 +90,7 @@ pub(super) struct Asked {
 /// Answers reads until it is closed or the store is dropped.
 pub(super) async fn run(mut connection: SqliteConnection, mut reads: mpsc::Receiver<Asked>, patience: Patience) {
     let mut closed = None;
+    let mut damaged = Damaged::default();
     while let Some(Asked { read, since }) = reads.recv().await {
         let lost = patience.is_lost(since);
         match read {
@@ -93,7 +98,8 @@ pub(super) async fn run(mut connection: SqliteConnection, mut reads: mpsc::Recei
                 answer(&patience, lost, reply, session(&mut connection, &id)).await;
             }
             Read::Events { id, after_seq, limit, reply } => {
-                answer(&patience, lost, reply, events(&mut connection, &id, after_seq, limit)).await;
+                let page = events(&mut connection, &mut damaged, &id, after_seq, limit);
+                answer(&patience, lost, reply, page).await;
             }
             Read::Messages(id, reply) => {
                 answer(&patience, lost, reply, rows(&mut connection, MESSAGES, &id, read_message)).await;
@@ -145,29 +151,61 @@ async fn session(connection: &mut SqliteConnection, id: &str) -> Result<Option<S
         .transpose()
 }
 
+/// One page, without the events that are damaged.
 async fn events(
     connection: &mut SqliteConnection,
-    id: &str,
+    damaged: &mut Damaged,
+    id: &Arc<str>,
     after_seq: u64,
     limit: u32,
 ) -> Result<Vec<EventRecord>, StoreError> {
     let limit = limit.min(MAX_PAGE_ROWS);
-    let Ok(after_seq) = codec::to_column(after_seq) else {
-        // No event has a number that the column cannot hold.
-        return Ok(Vec::new());
-    };
-    let mut stream = sqlx::query(EVENTS).bind(id).bind(after_seq).bind(i64::from(limit)).fetch(connection);
-    let mut page = Vec::with_capacity(usize::try_from(limit).map_or(PAGE_RESERVE, |l| l.min(PAGE_RESERVE)));
-    let mut bytes = 0_usize;
-    while let Some(row) = stream.try_next().await.map_err(store_error)? {
-        let event = read_event(&row)?;
-        bytes = bytes.saturating_add(event.payload.len());
-        if bytes > MAX_PAGE_BYTES && !page.is_empty() {
-            break;
+    let reserve = usize::try_from(limit).map_or(PAGE_RESERVE, |limit| limit.min(PAGE_RESERVE));
+    let mut page = Vec::with_capacity(reserve);
+    let mut after_seq = after_seq;
+    loop {
+        let Ok(after) = codec::to_column(after_seq) else {
+            // No event has a number that the column cannot hold.
+            return Ok(page);
+        };
+        let mut stream = sqlx::query(EVENTS).bind(&**id).bind(after).bind(i64::from(limit)).fetch(&mut *connection);
+        let (mut rows, mut bytes) = (0_u32, 0_usize);
+        while let Some(row) = stream.try_next().await.map_err(store_error)? {
+            let event = read_event(&row)?;
+            rows = rows.saturating_add(1);
+            after_seq = event.seq;
+            if !codec::is_event(&event.payload) {
+                damaged.tell(id, event.seq);
+                continue;
+            }
+            bytes = bytes.saturating_add(event.payload.len());
+            if bytes > MAX_PAGE_BYTES && !page.is_empty() {
+                break;
+            }
+            page.push(event);
         }
-        page.push(event);
+        // An empty page means the end of the log, so one with nothing but damage is followed by the next.
+        if !page.is_empty() || rows == 0 || rows < limit {
+            return Ok(page);
+        }
     }
-    Ok(page)
+}
+
+/// The sessions whose damage has been told: it is met again with every replay.
+#[derive(Default)]
+struct Damaged(HashSet<Arc<str>>);
+
+impl Damaged {
+    fn tell(&mut self, id: &Arc<str>, seq: u64) {
+        if self.0.contains(id) {
+            return;
+        }
+        if self.0.len() >= MAX_TOLD {
+            self.0.clear();
+        }
+        self.0.insert(Arc::clone(id));
+        tracing::warn!(event = "store_event_damaged", session = %id, seq);
+    }
 }
 
 async fn rows<T>(

@@ -236,3 +236,47 @@ async fn reads_that_wait_for_one_lock_give_up_together() {
     }
     assert_eq!(store.turns("a").await.unwrap(), []);
 }
+
+/// The payload of a stored event had turned into two lines of nothing. It was sent to the client as it was, and broke the
+/// protocol for everything after it.
+#[tokio::test]
+async fn a_damaged_event_is_left_out_of_its_page() {
+    let directory = tempfile::tempdir().unwrap();
+    let (logs, _guard) = Logs::catch();
+    let store = open(directory.path(), "one").await;
+    for id in ["a", "b", "all"] {
+        store.create_session(session(id)).await.unwrap();
+        store.append(id, events(1, 12)).await.unwrap();
+    }
+    execute(
+        directory.path(),
+        r#"UPDATE events SET payload = CASE seq
+            WHEN 2 THEN x'7b22534543524554ff227d' WHEN 4 THEN x'' WHEN 5 THEN CAST('["SECRET"]' AS BLOB)
+            WHEN 6 THEN CAST('{"SECRET":1' AS BLOB) WHEN 7 THEN CAST('{"SECRET":1} {}' AS BLOB)
+            WHEN 8 THEN x'7b225345435245542209' WHEN 9 THEN x'7b22534543524554223a0a317d' ELSE x'00' END
+        WHERE session = (SELECT key FROM sessions WHERE id = 'a') AND seq NOT IN (1, 3, 11);
+        UPDATE events SET payload = x'00' WHERE session = (SELECT key FROM sessions WHERE id = 'b') AND seq = 7;
+        UPDATE events SET payload = x'00' WHERE session = (SELECT key FROM sessions WHERE id = 'all')"#,
+    )
+    .await;
+    for limit in 1..=12 {
+        let seqs = |id| {
+            let store = &store;
+            async move { all_events(store, id, limit).await.iter().map(|event| event.seq).collect::<Vec<_>>() }
+        };
+        assert_eq!(seqs("a").await, [1, 3, 11], "{limit}");
+        assert_eq!(seqs("b").await, [1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12], "{limit}");
+        assert_eq!(seqs("all").await, [0_u64; 0], "{limit}");
+    }
+    assert_eq!(store.events("a", 3, 0).await.unwrap(), []);
+    let told = logs.with("store_event_damaged");
+    assert_eq!(told.len(), 3, "{told:?}");
+    for (line, (id, seq)) in told.iter().zip([("a", 2), ("b", 7), ("all", 1)]) {
+        assert!(line.contains(&format!(" session={id}")) && line.contains(&format!(" seq={seq}")), "{line}");
+        assert!(!line.contains("SECRET"));
+    }
+    // The log goes on after its last number, damaged or not.
+    store.append("a", events(13, 13)).await.unwrap();
+    let kept = events(13, 13).events;
+    assert_eq!(store.events("a", 11, 1).await.unwrap(), kept);
+}

@@ -6,12 +6,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use bytes::Bytes;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Row};
 use zeroclaw_session_store::{Batch, ClaimError, EventRecord, ListQuery, SessionStore, StoreError, TurnEnd, TurnState};
 
-use crate::support::{all_events, database, end, event, events, open, session, start};
+use crate::support::{all_events, database, end, event, events, open, padded, session, start};
 
 const DIRECTORY: &str = "SESSION_STORE_TEST_DIRECTORY";
 const INSTANCE: &str = "SESSION_STORE_TEST_INSTANCE";
@@ -244,10 +243,8 @@ async fn a_failing_disk_is_told_and_poisons_only_what_was_to_be_durable() {
         let store = open(&directory, &instance).await;
         store.create_session(session("a")).await.unwrap();
         store.begin_turn("a", start(1)).await.unwrap();
-        let batch = |seq| Batch {
-            events: vec![EventRecord { payload: Bytes::from(vec![b'x'; 50_000]), ..event(seq) }],
-            messages: Vec::new(),
-        };
+        let batch =
+            |seq| Batch { events: vec![EventRecord { payload: padded(50_000), ..event(seq) }], messages: Vec::new() };
         let mut written = 0;
         let refused = loop {
             match store.append("a", batch(written + 1)).await {

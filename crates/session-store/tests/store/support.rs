@@ -45,6 +45,12 @@ pub(crate) fn event(seq: u64) -> EventRecord {
     }
 }
 
+/// The payload of an event, with this many bytes.
+pub(crate) fn padded(bytes: usize) -> Bytes {
+    const EMPTY: &str = r#"{"text":""}"#;
+    Bytes::from(format!(r#"{{"text":"{}"}}"#, "x".repeat(bytes - EMPTY.len())))
+}
+
 pub(crate) fn events(from: u64, to: u64) -> Batch {
     Batch { events: (from..=to).map(event).collect(), messages: Vec::new() }
 }
