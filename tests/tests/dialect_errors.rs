@@ -23,7 +23,7 @@ fn failing() -> Lab {
         "supervised",
         &[
             json!({"type": "error", "kind": "auth", "message": "bad key"}),
-            json!({"type": "error", "kind": "request", "message": "bad request"}),
+            json!({"type": "error", "kind": "stream", "message": "it broke"}),
             json!({"type": "tool_call", "name": "shell", "arguments": {"command": "true"}}),
             json!({"type": "stop"}),
             json!({"type": "stop"}),
