@@ -135,6 +135,10 @@ impl Client {
 
     /// Answers a request.
     pub(crate) fn respond<T: Serialize>(&self, id: &RequestId, outcome: Result<&T, &CallError>) {
+        // Held over the write: whoever has read the answer may use its id again, and whoever waits for the last answer
+        // finds it written.
+        let mut in_flight = lock(&self.in_flight);
+        in_flight.remove(id);
         match outcome {
             Ok(result) => self.write(|out| {
                 if let Err(error) = encode_result(out, id, result) {
@@ -145,9 +149,6 @@ impl Client {
             }),
             Err(error) => self.write(|out| encode_error(out, Some(id), &error.to_wire(self.errors()))),
         }
-        // After the answer is queued: whoever waits for the last answer finds it written.
-        let mut in_flight = lock(&self.in_flight);
-        in_flight.remove(id);
         if in_flight.is_empty() {
             self.idle.notify_waiters();
         }
