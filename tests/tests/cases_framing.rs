@@ -272,6 +272,23 @@ async fn frm_17_an_id_in_flight_is_not_given_twice() {
     assert_eq!(server.requests().len(), 2);
 }
 
+// An id was still taken for a moment after its answer had been read, so a client with one id for everything was refused.
+#[tokio::test]
+async fn frm_17_an_answered_id_is_free_at_once() {
+    let lab = Lab::new();
+    let (mut agent, session) = lab.session().await;
+    for _ in 0..300 {
+        for (method, params) in [
+            ("session/list", json!({})),
+            ("session/update", json!({"sessionId": session, "type": "opaque"})),
+            ("session/load", json!({"sessionId": session})),
+        ] {
+            let answer = exchange(&mut agent, &request("1", method, &params)).await;
+            assert!(answer.get("result").is_some(), "{method}: {answer}");
+        }
+    }
+}
+
 // The end of the input raced with the last line, and what it asked for was never answered.
 #[tokio::test]
 async fn frm_19_the_last_line_needs_no_line_feed() {
