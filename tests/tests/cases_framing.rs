@@ -277,11 +277,11 @@ async fn frm_17_an_id_in_flight_is_not_given_twice() {
 async fn frm_17_an_answered_id_is_free_at_once() {
     let lab = Lab::new();
     let (mut agent, session) = lab.session().await;
-    for _ in 0..300 {
+    for _ in 0..200 {
         for (method, params) in [
             ("session/list", json!({})),
             ("session/update", json!({"sessionId": session, "type": "opaque"})),
-            ("session/load", json!({"sessionId": session})),
+            ("session/resume", json!({"sessionId": session})),
         ] {
             let answer = exchange(&mut agent, &request("1", method, &params)).await;
             assert!(answer.get("result").is_some(), "{method}: {answer}");

@@ -423,6 +423,19 @@ async fn injected_events_are_bounded_in_size_and_number() {
     assert_eq!(kind_of(&error), (-32602, "invalid_params"), "{error}");
     prompt(&mut agent, &session, "/say 1").await;
     agent.call("session/update", params("there is room again")).await.unwrap();
+    // Events that are no notes are counted too: they are kept in the session's log.
+    let opaque = json!({"sessionId": session, "type": "opaque"});
+    let mut taken = 0;
+    let error = loop {
+        match agent.call("session/update", opaque.clone()).await {
+            Ok(_) => taken += 1,
+            Err(error) => break error,
+        }
+        assert!(taken < 10_000, "there is a limit");
+    };
+    assert_eq!(kind_of(&error), (-32602, "invalid_params"), "{error}");
+    prompt(&mut agent, &session, "/say 1").await;
+    agent.call("session/update", opaque).await.unwrap();
 }
 
 #[tokio::test]
