@@ -292,14 +292,8 @@ fn put_model(model: &mut ModelConfig, setting: &Setting, reader: &Reader<'_>) {
 
 fn put_risk(profile: &mut RiskProfile, setting: &Setting, reader: &Reader<'_>) {
     match setting.key.name {
-        "level" => {
-            profile.level = match reader.word() {
-                "readonly" => Some(Level::Readonly),
-                "supervised" => Some(Level::Supervised),
-                "full" => Some(Level::Full),
-                _ => None,
-            }
-        }
+        "level" => profile.level = level(reader.word()),
+        "max_level" => profile.max_level = level(reader.word()),
         "auto_approve" => reader.list(&mut profile.auto_approve),
         "always_ask" => reader.list(&mut profile.always_ask),
         "excluded_tools" => reader.list(&mut profile.excluded_tools),
@@ -309,6 +303,15 @@ fn put_risk(profile: &mut RiskProfile, setting: &Setting, reader: &Reader<'_>) {
         "read_only_roots" => reader.paths(&mut profile.read_only_roots),
         "workspace_only" => profile.workspace_only = reader.flag(),
         _ => {}
+    }
+}
+
+fn level(word: &str) -> Option<Level> {
+    match word {
+        "readonly" => Some(Level::Readonly),
+        "supervised" => Some(Level::Supervised),
+        "full" => Some(Level::Full),
+        _ => None,
     }
 }
 

@@ -174,6 +174,7 @@ const AUTONOMY: &[Key] = &[
     key("allowed_roots", Kind::Paths),
     key("read_only_roots", Kind::Paths),
     key("workspace_only", Kind::Flag),
+    key("max_level", LEVEL),
 ];
 
 const RISK: &[Key] = &[
@@ -186,6 +187,7 @@ const RISK: &[Key] = &[
     key("allowed_roots", Kind::Paths),
     key("read_only_roots", Kind::Paths),
     key("workspace_only", Kind::Flag),
+    key("max_level", LEVEL),
 ];
 
 const RUNTIME: &[Key] = &[

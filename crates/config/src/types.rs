@@ -53,8 +53,13 @@ impl Config {
                 return Some(format!("agent `{alias}` has the `model_provider` `{provider}`: {error}"));
             }
         };
-        let Some(model) = self.models.get(&reference) else {
-            return Some(format!("agent `{alias}` uses the model `{reference}`, which is not configured"));
+        self.model_problem(&reference).map(|problem| format!("agent `{alias}` uses the model `{reference}`, {problem}"))
+    }
+
+    /// Says why a model cannot be used; `None` when it can.
+    pub fn model_problem(&self, reference: &ModelRef) -> Option<String> {
+        let Some(model) = self.models.get(reference) else {
+            return Some("which is not configured".to_owned());
         };
         let missing = match reference.family {
             Family::Custom if model.uri.is_none() => "uri",
@@ -71,7 +76,7 @@ impl Config {
             | Family::Builtin
             | Family::Scripted => return None,
         };
-        Some(format!("agent `{alias}` uses the model `{reference}`, which has no `{missing}`"))
+        Some(format!("which has no `{missing}`"))
     }
 
     /// Finds the model of an agent; `None` when the agent or its model is not configured.
@@ -236,6 +241,8 @@ pub struct RiskProfile {
     pub read_only_roots: Vec<String>,
     /// Whether tools stay inside the working directory and the allowed roots.
     pub workspace_only: Option<bool>,
+    /// The most autonomous level that a client may choose; left out, the level itself, but at least `supervised`.
+    pub max_level: Option<Level>,
 }
 
 impl RiskProfile {
@@ -254,6 +261,7 @@ impl RiskProfile {
             allowed_roots: list(&self.allowed_roots, &base.allowed_roots),
             read_only_roots: list(&self.read_only_roots, &base.read_only_roots),
             workspace_only: self.workspace_only.or(base.workspace_only),
+            max_level: self.max_level.or(base.max_level),
         }
     }
 }

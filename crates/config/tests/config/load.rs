@@ -123,6 +123,7 @@ forbidden_paths = ["/e"]
 allowed_roots = ["/f"]
 read_only_roots = ["/g"]
 workspace_only = true
+max_level = "full"
 [runtime_profiles.t]
 max_tool_iterations = 5
 shell_timeout_secs = 6
@@ -176,6 +177,7 @@ fn every_key_arrives() {
             allowed_roots: words("/f"),
             read_only_roots: words("/g"),
             workspace_only: Some(true),
+            max_level: Some(Level::Full),
         }
     );
     assert_eq!(
