@@ -239,3 +239,12 @@ pub fn content_text(content: &Value) -> String {
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => String::new(),
     }
 }
+
+/// Checks the answer to a load or resume: what can be chosen, and nothing else.
+///
+/// # Panics
+/// When it is anything else.
+pub fn assert_welcome(result: &Value) {
+    let keys: Vec<&str> = result.as_object().expect("an object").keys().map(String::as_str).collect();
+    assert!(keys.len() == 2 && result["modes"].is_object() && result["configOptions"].is_array(), "{result}");
+}

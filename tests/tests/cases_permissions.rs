@@ -352,17 +352,17 @@ async fn prm_17_the_risk_is_the_tools_own() {
     assert!(files_below(&lab.project()).is_empty());
 }
 
-// A mode was asked for, not set, and nobody said so. There are no modes yet: the call is refused and nothing else changes.
+// A mode was asked for, not set, and nobody said so. What is not on offer is refused, and nothing else changes.
 #[tokio::test]
 async fn prm_19_a_mode_that_is_not_there_is_refused_aloud() {
     let lab = builtin("supervised");
     let mut agent = lab.agent().await;
     let new = agent.call("session/new", json!({"cwd": lab.project(), "mcpServers": []})).await.unwrap();
     let session = new["sessionId"].as_str().unwrap().to_owned();
-    assert_eq!(new.get("modes"), None, "{new}");
-    for mode in ["full", "yolo", "supervised"] {
+    assert_eq!(new["modes"]["currentModeId"], "supervised", "{new}");
+    for mode in ["full", "yolo", "Supervised"] {
         let error = agent.call("session/set_mode", json!({"sessionId": session, "modeId": mode})).await.unwrap_err();
-        assert_eq!(error["code"], -32601, "{error}");
+        assert_eq!(error["code"], -32602, "{error}");
     }
     agent.auto_permit("reject-once");
     let turn = end_turn(&mut agent, &session, "/run touch made").await;

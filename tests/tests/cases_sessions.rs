@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use sqlx::{ConnectOptions, Connection, sqlite::SqliteConnectOptions};
-use zeroclaw_e2e::{Lab, initialize, new_session, prompt, text_prompt, updates_of, user_texts};
+use zeroclaw_e2e::{Lab, assert_welcome, initialize, new_session, prompt, text_prompt, updates_of, user_texts};
 use zeroclaw_testkit::{
     model_server::{ModelServer, Part, Reply},
     process::AgentProcess,
@@ -46,7 +46,7 @@ async fn load(lab: &Lab, session: &str) -> (AgentProcess, Vec<Value>) {
     let request = agent.request("session/load", json!({"sessionId": session, "cwd": lab.project()})).await;
     let id = request.id().clone();
     let mut messages = agent.recv_until(|message| message["id"] == id).await;
-    assert_eq!(messages.pop().unwrap()["result"], json!({}));
+    assert_welcome(&messages.pop().unwrap()["result"]);
     messages.retain(|message| message.get("id").is_none());
     (agent, messages)
 }
@@ -244,7 +244,7 @@ async fn ses_13_a_closed_session_does_not_come_back_by_itself() {
         assert_eq!(kind_of(&error), (-32000, "session_not_found"), "{error}");
     }
     assert_eq!(listed(&mut agent).await, std::slice::from_ref(&session));
-    assert_eq!(agent.call("session/load", json!({"sessionId": session})).await.unwrap(), json!({}));
+    assert_welcome(&agent.call("session/load", json!({"sessionId": session})).await.unwrap());
     assert_eq!(prompt(&mut agent, &session, "/say 1").await["stopReason"], json!("end_turn"));
 }
 
@@ -315,7 +315,7 @@ async fn ses_19_loading_a_live_session_keeps_its_cancel() {
     let turn = agent.request("session/prompt", text_prompt(&session, &command)).await;
     held.started().await;
     let loading = agent.request("session/load", json!({"sessionId": session, "cwd": lab.project()})).await;
-    assert_eq!(agent.response(&loading).await.unwrap(), json!({}));
+    assert_welcome(&agent.response(&loading).await.unwrap());
     let replayed = updates_of(&agent.received(), "user_message_chunk");
     assert_eq!(replayed.len(), 1, "the running turn is part of the replay");
     agent.notify("session/cancel", json!({"sessionId": session})).await;
@@ -477,7 +477,7 @@ async fn ses_31_only_a_close_closes_and_even_that_keeps_the_record() {
         let mut agent = lab.agent().await;
         assert_eq!(listed(&mut agent).await, std::slice::from_ref(&session));
         let result = agent.call(method, json!({"sessionId": session, "cwd": lab.project()})).await.unwrap();
-        assert_eq!(result, json!({}), "{method}");
+        assert_welcome(&result);
         assert_eq!(prompt(&mut agent, &session, "/say 1").await["stopReason"], json!("end_turn"));
         agent.kill9().await;
     }

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use zeroclaw_e2e::{Lab, exchange, initialize, new_session, prompt, text_prompt, updates_of, user_texts};
+use zeroclaw_e2e::{
+    Lab, assert_welcome, exchange, initialize, new_session, prompt, text_prompt, updates_of, user_texts,
+};
 use zeroclaw_testkit::{
     model_server::{ModelServer, Reply},
     process::AgentProcess,
@@ -266,10 +268,10 @@ async fn session_id_has_two_spellings_in_every_method() {
             assert_eq!(result["status"], json!("processed"));
         }
         assert_eq!(agent.call("session/close", only.clone()).await.unwrap(), json!({}));
-        assert_eq!(agent.call("session/resume", only.clone()).await.unwrap(), json!({}));
+        assert_welcome(&agent.call("session/resume", only.clone()).await.unwrap());
         let stopped = json!({"sessionId": session, "stopped": true});
         assert_eq!(agent.call("session/stop", only.clone()).await.unwrap(), stopped);
-        assert_eq!(agent.call("session/load", only.clone()).await.unwrap(), json!({}));
+        assert_welcome(&agent.call("session/load", only.clone()).await.unwrap());
         assert_eq!(agent.call("_zeroclaw/session/stop", only).await.unwrap(), stopped);
     }
     let (mut agent, session) = lab.session().await;
@@ -341,7 +343,7 @@ async fn stop_lets_the_turn_end_and_refuses_the_next() {
     assert_eq!(kind_of(&error), (-32000, "session_not_found"), "{error}");
     let error = agent.call("session/stop", json!({"sessionId": session})).await.unwrap_err();
     assert_eq!(kind_of(&error), (-32000, "session_not_found"), "{error}");
-    assert_eq!(agent.call("session/load", json!({"sessionId": session})).await.unwrap(), json!({}));
+    assert_welcome(&agent.call("session/load", json!({"sessionId": session})).await.unwrap());
 }
 
 #[tokio::test]
@@ -450,7 +452,7 @@ async fn resume_replays_nothing_and_knows_everything() {
     assert!(agent.wait().await.success());
     let mut agent = lab.agent().await;
     let params = json!({"sessionId": session, "cwd": lab.project(), "mcpServers": []});
-    assert_eq!(agent.call("session/resume", params).await.unwrap(), json!({}));
+    assert_welcome(&agent.call("session/resume", params).await.unwrap());
     assert_eq!(agent.updates(), Vec::<Value>::new());
     assert_eq!(prompt(&mut agent, &session, "second").await["content"], json!("two"));
     assert_eq!(user_texts(&server.requests()[1].body), ["first", "second"]);
@@ -480,7 +482,7 @@ async fn a_stored_session_goes_to_its_agent_or_to_the_default_one() {
         let resumed = agent.call("session/resume", json!({"sessionId": session})).await;
         match expected {
             Ok(name) => {
-                assert_eq!(resumed.unwrap(), json!({}));
+                assert_welcome(&resumed.unwrap());
                 assert_eq!(prompt(&mut agent, &session, "who?").await["content"], json!(name));
             }
             Err(kind) => assert_eq!(kind_of(&resumed.unwrap_err()), kind),
@@ -505,7 +507,7 @@ async fn a_load_names_the_sessions_own_directory_or_none() {
         json!({"sessionId": session, "cwd": "."}),
         json!({"sessionId": session, "workspaceDir": lab.project(), "mcpServers": []}),
     ] {
-        assert_eq!(agent.call("session/load", params.clone()).await.unwrap(), json!({}), "{params}");
+        assert_welcome(&agent.call("session/load", params.clone()).await.unwrap());
         agent.call("session/close", json!({"sessionId": session})).await.unwrap();
     }
 }
@@ -521,7 +523,7 @@ async fn a_session_of_another_live_process_is_not_taken() {
         assert_eq!(kind_of(&error), (-32602, "invalid_params"), "{method}: {error}");
     }
     first.call("session/close", json!({"sessionId": session})).await.unwrap();
-    assert_eq!(second.call("session/load", json!({"sessionId": session})).await.unwrap(), json!({}));
+    assert_welcome(&second.call("session/load", json!({"sessionId": session})).await.unwrap());
     let another = new_session(&mut first, &lab.project()).await;
     assert_eq!(prompt(&mut first, &another, "/say 1").await["stopReason"], json!("end_turn"));
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use sqlx::{ConnectOptions, Connection, sqlite::SqliteConnectOptions};
-use zeroclaw_e2e::{Lab, exchange, initialize, new_session, prompt, text_prompt, updates_of};
+use zeroclaw_e2e::{Lab, assert_welcome, exchange, initialize, new_session, prompt, text_prompt, updates_of};
 use zeroclaw_testkit::process::AgentProcess;
 
 fn kind_of(error: &Value) -> (i64, &str) {
@@ -218,9 +218,9 @@ async fn sessions_are_limited_and_a_closed_one_makes_room() {
         assert_eq!(kind_of(&error), (-32001, "session_limit_reached"), "{method}: {error}");
     }
     // A session that is live already needs no further place.
-    assert_eq!(agent.call("session/load", json!({"sessionId": second})).await.unwrap(), json!({}));
+    assert_welcome(&agent.call("session/load", json!({"sessionId": second})).await.unwrap());
     agent.call("session/stop", json!({"sessionId": third})).await.unwrap();
-    assert_eq!(agent.call("session/load", json!({"sessionId": first})).await.unwrap(), json!({}));
+    assert_welcome(&agent.call("session/load", json!({"sessionId": first})).await.unwrap());
 }
 
 fn ids(result: &Value) -> Vec<&str> {

@@ -17,6 +17,8 @@ mod cases_stdout;
 #[cfg(test)]
 mod cases_tools;
 #[cfg(test)]
+mod choices;
+#[cfg(test)]
 mod cli;
 #[cfg(test)]
 mod crash;

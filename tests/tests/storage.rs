@@ -174,7 +174,7 @@ async fn sto_13_garbage_in_the_store_stops_no_start_and_is_kept() {
 
 /// A store that was damaged in the middle answered a load with half a conversation, or took the process down.
 #[tokio::test]
-async fn sto_15_a_damaged_row_is_an_error_and_the_rest_stays_usable() {
+async fn sto_15_a_damaged_row_is_told_and_the_rest_stays_usable() {
     let lab = Lab::new();
     let (mut agent, damaged) = lab.session().await;
     prompt(&mut agent, &damaged, "/say 3").await;
@@ -190,15 +190,15 @@ async fn sto_15_a_damaged_row_is_an_error_and_the_rest_stays_usable() {
     connection.close().await.expect("closed");
 
     let mut agent = lab.agent().await;
-    let params = json!({"sessionId": damaged, "cwd": lab.project(), "mcpServers": []});
-    let answer = agent.call("session/load", params.clone()).await;
-    let error = answer.expect_err("a conversation with a hole is not the conversation");
-    assert_eq!(error["code"], -32603, "{error}");
-    // What could not be shown is not held either: it takes no place and may be tried again.
-    let again = agent.call("session/prompt", text_prompt(&damaged, "/say 1")).await.expect_err("it is not active");
-    assert_eq!(again["data"]["kind"], "session_not_found", "{again}");
-    let again = agent.call("session/load", params).await.expect_err("it is still damaged");
-    assert_eq!(again["code"], -32603, "{again}");
+    let replayed = load(&mut agent, &damaged, &lab.project()).await;
+    let texts: Vec<Value> =
+        replayed.iter().map(|update| serde_json::from_str::<Value>(update).expect("JSON")).collect();
+    let told = |text: &str| {
+        texts.iter().any(|update| update["content"]["text"].as_str().is_some_and(|own| own.contains(text)))
+    };
+    assert!(told("is damaged in the session store and was left out"), "{texts:?}");
+    assert!(told("chunk 2") && told("chunk 3"), "{texts:?}");
+    prompt(&mut agent, &damaged, "/say 1").await;
     let replayed = load(&mut agent, &sound, &lab.project()).await;
     assert_eq!(replayed.iter().filter(|update| kind(update) == "agent_message_chunk").count(), 3);
     prompt(&mut agent, &sound, "/say 1").await;

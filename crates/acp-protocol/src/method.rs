@@ -21,6 +21,14 @@ pub enum MethodKind {
     SessionStop,
     /// `session/list`
     SessionList,
+    /// `session/delete`
+    SessionDelete,
+    /// `session/fork`, unstable in ACP v1
+    SessionFork,
+    /// `session/set_mode`
+    SetMode,
+    /// `session/set_config_option`
+    SetConfigOption,
     /// `session/update` towards the agent, also its older name `session/event`: custom event injection.
     SessionEvent,
     /// `authenticate`
@@ -43,6 +51,10 @@ impl MethodKind {
             "session/close" => Self::SessionClose,
             "session/stop" | "_zeroclaw/session/stop" => Self::SessionStop,
             "session/list" => Self::SessionList,
+            "session/delete" => Self::SessionDelete,
+            "session/fork" => Self::SessionFork,
+            "session/set_mode" => Self::SetMode,
+            "session/set_config_option" => Self::SetConfigOption,
             "session/update" | "session/event" => Self::SessionEvent,
             "authenticate" => Self::Authenticate,
             "$/cancel_request" => Self::CancelRequest,

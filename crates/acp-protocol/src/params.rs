@@ -123,6 +123,8 @@ pub struct NewSessionParams {
     pub agent: Option<String>,
     /// Further directories.
     pub additional_directories: Vec<String>,
+    /// Instructions of the client.
+    pub system_prompt: Option<SystemPrompt>,
 }
 
 /// Tells an absent member from `null`, which is refused where a value is expected.
@@ -138,6 +140,8 @@ struct RawNewSession<'a> {
     #[serde(alias = "agent_alias", alias = "agent")]
     agent_alias: Option<String>,
     additional_directories: Option<Vec<String>>,
+    #[serde(borrow)]
+    system_prompt: Option<&'a RawValue>,
     #[serde(borrow, rename = "_meta")]
     meta: Option<&'a RawValue>,
 }
@@ -156,32 +160,50 @@ impl NewSessionParams {
             cwd: raw.cwd,
             agent: agent.map(|alias| alias.trim().to_owned()).filter(|alias| !alias.is_empty()),
             additional_directories: raw.additional_directories.unwrap_or_default(),
+            system_prompt: SystemPrompt::parse(raw.system_prompt)?,
         })
     }
 }
 
-/// `session/load` and `session/resume`: the stored session says what is not given.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// `session/load`, `session/resume` and `session/fork`: the stored session says what is not given.
+#[derive(Clone, Debug)]
 pub struct LoadSessionParams {
     /// The session.
-    #[serde(alias = "session_id")]
     pub session_id: String,
     /// Must be the session's own directory when given.
-    #[serde(default, alias = "workspaceDir", alias = "workspace_dir")]
     pub cwd: Option<String>,
     /// The complete list of further directories when given.
-    #[serde(default)]
     pub additional_directories: Option<Vec<String>>,
+    /// Instructions of the client.
+    pub system_prompt: Option<SystemPrompt>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawLoadSession<'a> {
+    #[serde(alias = "session_id")]
+    session_id: String,
+    #[serde(default, alias = "workspaceDir", alias = "workspace_dir")]
+    cwd: Option<String>,
+    #[serde(default)]
+    additional_directories: Option<Vec<String>>,
+    #[serde(borrow, default)]
+    system_prompt: Option<&'a RawValue>,
 }
 
 impl LoadSessionParams {
     /// Reads the parameters.
     ///
     /// # Errors
-    /// A missing session id, wrong types.
+    /// A missing session id, wrong types, a system prompt that cannot be applied.
     pub fn parse(params: Option<&RawValue>) -> Result<Self, ParamsError> {
-        parse(params)
+        let raw: RawLoadSession<'_> = parse(params)?;
+        Ok(Self {
+            session_id: raw.session_id,
+            cwd: raw.cwd,
+            additional_directories: raw.additional_directories,
+            system_prompt: SystemPrompt::parse(raw.system_prompt)?,
+        })
     }
 }
 
@@ -223,6 +245,108 @@ impl SessionParams {
     /// A missing session id, wrong types.
     pub fn parse(params: Option<&RawValue>) -> Result<Self, ParamsError> {
         parse(params)
+    }
+}
+
+/// `session/set_mode`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SetModeParams {
+    /// The session.
+    #[serde(alias = "session_id")]
+    pub session_id: String,
+    /// One of the modes on offer.
+    #[serde(alias = "mode_id")]
+    pub mode_id: String,
+}
+
+impl SetModeParams {
+    /// Reads the parameters.
+    ///
+    /// # Errors
+    /// A missing id, wrong types.
+    pub fn parse(params: Option<&RawValue>) -> Result<Self, ParamsError> {
+        parse(params)
+    }
+}
+
+/// `session/set_config_option`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SetConfigOptionParams {
+    /// The session.
+    #[serde(alias = "session_id")]
+    pub session_id: String,
+    /// One of the options on offer.
+    #[serde(alias = "config_id")]
+    pub config_id: String,
+    /// One of its values. Booleans are not on offer, so any other type is an error.
+    pub value: String,
+}
+
+impl SetConfigOptionParams {
+    /// Reads the parameters.
+    ///
+    /// # Errors
+    /// A missing id or value, wrong types.
+    pub fn parse(params: Option<&RawValue>) -> Result<Self, ParamsError> {
+        parse(params)
+    }
+}
+
+/// `systemPrompt` of `session/new`, `session/load` and `session/resume`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SystemPrompt {
+    /// How it joins the agent's own instructions.
+    pub mode: SystemPromptMode,
+    /// Its text blocks joined with blank lines.
+    pub text: String,
+}
+
+/// How a client's system prompt joins the agent's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SystemPromptMode {
+    /// Behind it.
+    Append,
+    /// In place of the agent's built-in instructions; what the environment says stays.
+    Override,
+}
+
+#[derive(Deserialize)]
+struct RawSystemPrompt<'a> {
+    mode: String,
+    #[serde(borrow)]
+    content: &'a RawValue,
+}
+
+impl SystemPrompt {
+    /// Reads the member. What cannot be applied is an error, never ignored (ACP v1, system prompt).
+    ///
+    /// # Errors
+    /// An unknown mode, no content, blocks that are not text.
+    fn parse(raw: Option<&RawValue>) -> Result<Option<Self>, ParamsError> {
+        let Some(raw) = raw.filter(|raw| raw.get() != "null") else { return Ok(None) };
+        let fail = |what: String| ParamsError(format!("`systemPrompt`: {what}"));
+        let parsed: RawSystemPrompt<'_> =
+            serde_json::from_str(raw.get()).map_err(|error| fail(without_position(&error)))?;
+        let mode = match parsed.mode.as_str() {
+            "append" => SystemPromptMode::Append,
+            "override" => SystemPromptMode::Override,
+            other => return Err(fail(format!("unknown mode `{}`", other.escape_debug()))),
+        };
+        let parts = crate::parse_prompt(parsed.content).map_err(fail)?;
+        let mut texts = Vec::with_capacity(parts.len());
+        for part in parts {
+            match part {
+                crate::PromptPart::Text(text) => texts.push(text),
+                _ => return Err(fail("only text blocks are supported".to_owned())),
+            }
+        }
+        let text = texts.join("\n\n");
+        if text.trim().is_empty() {
+            return Err(fail("the content is empty".to_owned()));
+        }
+        Ok(Some(Self { mode, text }))
     }
 }
 

@@ -109,6 +109,12 @@ pub struct SessionCapabilities {
     /// `session/list`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub list: Option<Empty>,
+    /// `session/delete`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delete: Option<Empty>,
+    /// `session/fork`, unstable
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fork: Option<Empty>,
     /// `session/resume`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume: Option<Empty>,
@@ -118,6 +124,24 @@ pub struct SessionCapabilities {
     /// `additionalDirectories` is honoured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub additional_directories: Option<Empty>,
+    /// `systemPrompt` is honoured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_prompt: Option<SystemPromptCapability>,
+}
+
+/// What a client's system prompt may do.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct SystemPromptCapability {
+    /// The modes beyond `append`.
+    pub mode: SystemPromptModes,
+}
+
+/// Modes of a client's system prompt.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct SystemPromptModes {
+    /// It may replace the agent's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub r#override: Option<Empty>,
 }
 
 /// `session/new`
@@ -129,6 +153,79 @@ pub struct NewSessionResult<'a> {
     /// Its directory, canonical; left out in strict mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace_dir: Option<&'a Path>,
+    /// What can be chosen, as modes.
+    pub modes: ModeState<'a>,
+    /// What can be chosen, as options.
+    pub config_options: &'a [ConfigOption<'a>],
+}
+
+/// `session/load` and `session/resume`
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LoadSessionResult<'a> {
+    /// What can be chosen, as modes.
+    pub modes: ModeState<'a>,
+    /// What can be chosen, as options.
+    pub config_options: &'a [ConfigOption<'a>],
+}
+
+/// `session/set_config_option`
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigOptionsResult<'a> {
+    /// All options, each with its value now.
+    pub config_options: &'a [ConfigOption<'a>],
+}
+
+/// The modes of a session.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ModeState<'a> {
+    /// The one in force.
+    pub current_mode_id: &'a str,
+    /// All.
+    pub available_modes: &'a [Choice<'a>],
+}
+
+/// A mode, under the names that modes have.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Choice<'a> {
+    /// For programs.
+    pub id: &'a str,
+    /// For people.
+    pub name: &'a str,
+    /// For people.
+    pub description: &'a str,
+}
+
+/// An option of a session: one value out of several.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigOption<'a> {
+    /// For programs.
+    pub id: &'a str,
+    /// For people.
+    pub name: &'a str,
+    /// `mode`, `model`, …: a hint for the client's display.
+    pub category: &'a str,
+    /// `select`
+    pub r#type: &'static str,
+    /// The value in force.
+    pub current_value: &'a str,
+    /// All values.
+    pub options: Vec<ConfigValue<'a>>,
+}
+
+/// A value of an option.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ConfigValue<'a> {
+    /// For programs.
+    pub value: &'a str,
+    /// For people.
+    pub name: &'a str,
+    /// For people; absent when the name says it all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<&'a str>,
 }
 
 /// `session/prompt`

@@ -86,6 +86,16 @@ pub enum SessionUpdate<'a> {
         /// All commands.
         available_commands: &'a [AvailableCommand<'a>],
     },
+    /// The mode changed.
+    CurrentModeUpdate {
+        /// The one in force.
+        current_mode_id: &'a str,
+    },
+    /// The options changed; always complete.
+    ConfigOptionUpdate {
+        /// All options.
+        config_options: &'a [crate::result::ConfigOption<'a>],
+    },
     /// Tokens in the window.
     UsageUpdate {
         /// Used.

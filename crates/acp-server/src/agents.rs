@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
-use zeroclaw_policy::{Root, Ruleset};
+use zeroclaw_policy::{Level, Root, Ruleset};
 use zeroclaw_runtime::{model::builtin::SlashCommand, tool::ToolSettings, turn::Agent};
 
 use crate::error::CallError;
@@ -35,7 +35,24 @@ pub struct AgentEntry {
     pub extra_roots: Vec<Root>,
     /// Whether its model can be called.
     pub access: ModelAccess,
-    /// Slash commands to advertise.
+    /// The model it starts with: an id of `models`.
+    pub model: String,
+    /// The models a client may choose from, its own among them.
+    pub models: Vec<ModelChoice>,
+    /// The most that a client may choose as mode.
+    pub max_level: Level,
+}
+
+/// A model that a client may choose.
+#[derive(Clone, Debug)]
+pub struct ModelChoice {
+    /// `family.alias`.
+    pub id: String,
+    /// What people call it.
+    pub name: String,
+    /// The agent with this model.
+    pub agent: Arc<Agent>,
+    /// Slash commands that the model itself understands.
     pub commands: Vec<SlashCommand>,
 }
 

@@ -9,11 +9,12 @@ use zeroclaw_acp_protocol::{
     ErrorKind, ErrorTable, Frame, FrameError, MethodKind, PROTOCOL_VERSION, RequestId,
     params::{
         AuthenticateParams, CancelRequestParams, InitializeParams, ListSessionsParams, LoadSessionParams,
-        NewSessionParams, PromptParams, SessionEventParams, SessionParams,
+        NewSessionParams, PromptParams, SessionEventParams, SessionParams, SetConfigOptionParams, SetModeParams,
     },
     result::{
         AgentCapabilities, AuthMethod, Empty, Implementation, InitializeMeta, InitializeResult, ListSessionsResult,
-        McpCapabilities, Meta, PromptCapabilities, SessionCapabilities, SessionInfo,
+        McpCapabilities, Meta, PromptCapabilities, SessionCapabilities, SessionInfo, SystemPromptCapability,
+        SystemPromptModes,
     },
 };
 use zeroclaw_acp_transport::{Connection, Rejected};
@@ -26,6 +27,7 @@ use crate::{
     server::{OnDisconnect, Shared},
     session::{
         actor,
+        copy::delete,
         live::{Input, LiveSession, Untaken},
         open::Opening,
     },
@@ -101,6 +103,10 @@ impl ClientConnection {
             MethodKind::SessionClose => self.session_close(id, params),
             MethodKind::SessionStop => self.session_stop(id, params),
             MethodKind::SessionList => self.session_list(id, params),
+            MethodKind::SessionDelete => self.session_delete(id, params),
+            MethodKind::SessionFork => self.session_fork(id, params),
+            MethodKind::SetMode => self.set_mode(id, params),
+            MethodKind::SetConfigOption => self.set_option(id, params),
             MethodKind::SessionEvent => self.session_event(Some(id), params),
             MethodKind::Authenticate => self.authenticate(id, params),
             MethodKind::CancelRequest => {
@@ -138,6 +144,10 @@ impl ClientConnection {
                 | MethodKind::SessionClose
                 | MethodKind::SessionStop
                 | MethodKind::SessionList
+                | MethodKind::SessionDelete
+                | MethodKind::SessionFork
+                | MethodKind::SetMode
+                | MethodKind::SetConfigOption
                 | MethodKind::Authenticate,
             )
             | None => tracing::debug!(method, "a notification was ignored"),
@@ -158,9 +168,14 @@ impl ClientConnection {
                 mcp_capabilities: McpCapabilities { http: false, sse: false },
                 session_capabilities: SessionCapabilities {
                     list: stored,
+                    delete: stored,
+                    fork: stored,
                     resume: stored,
                     close: stored,
                     additional_directories: Some(Empty {}),
+                    system_prompt: Some(SystemPromptCapability {
+                        mode: SystemPromptModes { r#override: Some(Empty {}) },
+                    }),
                 },
             },
             agent_info: Implementation { name: "zeroclaw-acp", title: "ZeroClaw ACP", version: settings.version },
@@ -199,12 +214,12 @@ impl ClientConnection {
         if !live.is_held_by(&self.client) {
             return Err(CallError::params("the session is already active; close it first"));
         }
-        match live.send(Input::Welcome { client, id, params, replay }) {
+        match live.send(Input::Welcome { client, id, params: Box::new(params), replay }) {
             Ok(()) => Ok(()),
             Err(Untaken::Full(_)) => Err(CallError::busy(&live.id)),
             // It is on its way out: the load follows when it is.
             Err(Untaken::Ended(Input::Welcome { client, id, params, replay })) => {
-                let session = Arc::clone(&live.id);
+                let (session, params) = (Arc::clone(&live.id), *params);
                 actor::start(&self.server, session, Opening::Stored { client, id, params, replay, after: Some(live) });
                 Ok(())
             }
@@ -246,6 +261,54 @@ impl ClientConnection {
         let session = self.find(&params.session_id)?;
         let input = Input::Stop { client: Arc::clone(&self.client), id: id.clone() };
         session.send(input).map_err(|untaken| refused(&session, &untaken))
+    }
+
+    fn set_mode(&self, id: &RequestId, params: Params<'_>) -> Result<(), CallError> {
+        let params = SetModeParams::parse(params)?;
+        let session = self.find(&params.session_id)?;
+        let input = Input::SetMode { client: Arc::clone(&self.client), id: id.clone(), mode: params.mode_id };
+        session.send(input).map_err(|untaken| refused(&session, &untaken))
+    }
+
+    fn set_option(&self, id: &RequestId, params: Params<'_>) -> Result<(), CallError> {
+        let params = SetConfigOptionParams::parse(params)?;
+        let session = self.find(&params.session_id)?;
+        let (client, id) = (Arc::clone(&self.client), id.clone());
+        let input = Input::SetOption { client, id, option: params.config_id, value: params.value };
+        session.send(input).map_err(|untaken| refused(&session, &untaken))
+    }
+
+    /// Deletes the record and what belongs to it. A session that is not there is deleted already (ACP v1, `session/delete`).
+    fn session_delete(&self, id: &RequestId, params: Params<'_>) -> Result<(), CallError> {
+        let params = SessionParams::parse(params)?;
+        let live = self.server.find(&params.session_id);
+        if live.as_ref().is_some_and(|live| !live.is_held_by(&self.client)) {
+            return Err(CallError::params("the session is active for another client; it is closed there first"));
+        }
+        let (server, client, id) = (Arc::clone(&self.server), Arc::clone(&self.client), id.clone());
+        tokio::spawn(async move {
+            if let Some(live) = live {
+                live.shut_down();
+                live.ended().await;
+            }
+            match delete(&server, &params.session_id).await {
+                Ok(()) => client.respond(&id, Ok(&Empty {})),
+                Err(error) => client.respond::<()>(&id, Err(&error)),
+            }
+        });
+        Ok(())
+    }
+
+    /// Opens a copy of a stored conversation under an id of its own (unstable in ACP v1).
+    fn session_fork(&self, id: &RequestId, params: Params<'_>) -> Result<(), CallError> {
+        let params = LoadSessionParams::parse(params)?;
+        if self.server.durable().is_none() {
+            return Err(CallError::session_not_found(&params.session_id));
+        }
+        let slot = self.server.reserve()?;
+        let opening = Opening::Fork { client: Arc::clone(&self.client), id: id.clone(), params, slot };
+        actor::start(&self.server, self.server.new_session_id().into(), opening);
+        Ok(())
     }
 
     fn find(&self, id: &str) -> Result<Arc<LiveSession>, CallError> {

@@ -5,7 +5,9 @@
 //! no configuration file and no concrete store, model or tool.
 
 mod agents;
+mod choices;
 mod client;
+mod commands;
 mod connection;
 mod encode;
 mod error;
@@ -14,5 +16,5 @@ mod server;
 mod session;
 mod workspace;
 
-pub use agents::{AgentEntry, AgentSlot, AgentTable, ModelAccess};
+pub use agents::{AgentEntry, AgentSlot, AgentTable, ModelAccess, ModelChoice};
 pub use server::{Ambient, OnDisconnect, Server, ServerSettings};

@@ -6,7 +6,8 @@ use std::{
     sync::Arc,
 };
 
-use zeroclaw_policy::{Root, RootKind};
+use zeroclaw_acp_protocol::params::{SystemPrompt, SystemPromptMode};
+use zeroclaw_policy::{Root, RootKind, Ruleset};
 use zeroclaw_runtime::{
     jail::Jail,
     turn::{SystemParts, system_prompt},
@@ -93,7 +94,7 @@ impl Workspace {
     }
 
     /// Writes the system prompt from what lies in the directories now. Blocking.
-    pub(crate) fn system_prompt(&self, entry: &AgentEntry) -> String {
+    pub(crate) fn system_prompt(&self, entry: &AgentEntry, rules: &Ruleset, client: Option<&SystemPrompt>) -> String {
         let agent_root = entry.workspace.canonicalize().unwrap_or_else(|_| entry.workspace.clone());
         let agent_files = AGENT_FILES
             .iter()
@@ -109,9 +110,10 @@ impl Workspace {
             project_instructions: project,
             workspace: &self.cwd,
             roots: self.jail.roots(),
-            rules: &entry.rules,
+            rules,
             tools: &entry.agent.tools.specs_without(&entry.rules.excluded_tools),
-            extra: None,
+            replacement: client.filter(|prompt| prompt.mode == SystemPromptMode::Override).map(|prompt| &*prompt.text),
+            extra: client.filter(|prompt| prompt.mode == SystemPromptMode::Append).map(|prompt| &*prompt.text),
         })
     }
 

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use zeroclaw_acp_protocol::{
-    AvailableCommand, CommandInput, ErrorKind, RequestId, SessionUpdate, UpdateFrame,
+    AvailableCommand, CommandInput, ErrorKind, RequestId, SessionUpdate,
     params::SessionEventParams,
     result::{Empty, EventResult, StopResult},
 };
@@ -21,11 +21,11 @@ use zeroclaw_session_store::{EventKind, StoreError};
 use super::{
     live::{Input, LiveSession, Untaken},
     open::{self, Opened, Opening},
-    turn::{Asked, TurnDone, TurnScene},
+    turn::{Asked, Presented, TurnDone, TurnScene},
 };
 use crate::{
-    client::Client,
-    encode,
+    client::{Client, lock},
+    commands::{self, SESSION_COMMANDS},
     error::CallError,
     server::{Shared, Slot},
 };
@@ -77,10 +77,12 @@ async fn too_late(server: &Arc<Shared>, live: &Arc<LiveSession>, mut inputs: mps
                 again = Some(start(
                     server,
                     Arc::clone(&live.id),
-                    Opening::Stored { client, id, params, replay, after: None },
+                    Opening::Stored { client, id, params: *params, replay, after: None },
                 ));
             }
             Input::Prompt { client, id, .. }
+            | Input::SetMode { client, id, .. }
+            | Input::SetOption { client, id, .. }
             | Input::Close { client, id }
             | Input::Event { client, id: Some(id), .. } => {
                 client.respond::<()>(&id, Err(&CallError::session_not_found(&live.id)));
@@ -195,6 +197,8 @@ impl Actor {
             }
             Input::Event { client, id, params, raw } => self.event(&client, id.as_ref(), params, &raw),
             Input::Welcome { client, id, replay, .. } => self.welcome(client, id, replay),
+            Input::SetMode { client, id, mode } => self.set_mode(client, id, &mode),
+            Input::SetOption { client, id, option, value } => self.set_option(client, id, &option, &value),
             Input::Unshown { client, id, error } => return Next::End(Some(Goodbye::Unshown(client, id, error))),
             Input::Commands => self.commands(),
         }
@@ -291,20 +295,37 @@ impl Actor {
         Ok(params.kind)
     }
 
+    fn set_mode(&self, client: Arc<Client>, id: RequestId, mode: &str) {
+        match self.scene.change(None, |chosen, entry| chosen.set_mode(entry, mode)) {
+            Ok(()) => self.scene.pump.then(move || client.respond(&id, Ok(&Empty {}))),
+            Err(error) => client.respond::<()>(&id, Err(&error)),
+        }
+    }
+
+    fn set_option(&self, client: Arc<Client>, id: RequestId, option: &str, value: &str) {
+        match self.scene.change(Some(&client), |chosen, entry| chosen.set_option(entry, option, value)) {
+            Ok(()) => {
+                let scene = Arc::clone(&self.scene);
+                self.scene.pump.then(move || scene.present(&client, &id, Presented::Options));
+            }
+            Err(error) => client.respond::<()>(&id, Err(&error)),
+        }
+    }
+
     /// Shows the session to a client and answers. The replay goes through the pump, so everything later follows it.
     fn welcome(&mut self, client: Arc<Client>, id: RequestId, replay: bool) {
         self.live.announce_later();
         if !replay {
             self.welcomed.store(true, Ordering::Release);
-            client.respond(&id, Ok(&Empty {}));
+            self.scene.present(&client, &id, Presented::Again);
             return;
         }
-        let (live, welcomed) = (Arc::clone(&self.live), Arc::clone(&self.welcomed));
+        let (live, welcomed, scene) = (Arc::clone(&self.live), Arc::clone(&self.welcomed), Arc::clone(&self.scene));
         let shown = Arc::clone(&client);
         self.scene.pump.replay(&client, move |result| match result {
             Ok(()) => {
                 welcomed.store(true, Ordering::Release);
-                shown.respond(&id, Ok(&Empty {}));
+                scene.present(&shown, &id, Presented::Again);
             }
             Err(error) if welcomed.load(Ordering::Acquire) => shown.respond::<()>(&id, Err(&CallError::from(error))),
             // The client knows nothing of a session whose load failed and would never close it.
@@ -321,24 +342,26 @@ impl Actor {
 
     /// Tells every client the slash commands. They are state of now, not history, so they are not logged.
     fn commands(&self) {
-        let commands: Vec<AvailableCommand<'_>> = self
-            .scene
-            .entry
-            .commands
-            .iter()
-            .map(|command| AvailableCommand {
-                name: command.name,
-                description: command.description,
-                input: (!command.hint.is_empty()).then_some(CommandInput { hint: command.hint }),
-            })
-            .collect();
-        let mut update = Vec::new();
-        encode::write(&mut update, &SessionUpdate::AvailableCommandsUpdate { available_commands: &commands });
-        for client in self.scene.pump.clients() {
-            let mut line = Vec::new();
-            UpdateFrame::new(&self.scene.id).write(&mut line, &update, None);
-            self.scene.pump.line(&client, line);
-        }
+        let scene = Arc::clone(&self.scene);
+        tokio::task::spawn_blocking(move || {
+            let files = commands::read(&scene.workspace, &scene.entry.workspace, &scene.entry.rules);
+            let chosen = lock(&scene.chosen).clone();
+            let own = chosen.model(&scene.entry).map_or(&[][..], |choice| &choice.commands);
+            let command = |name, description, hint: Option<&'static str>| AvailableCommand {
+                name,
+                description,
+                input: hint.filter(|hint| !hint.is_empty()).map(|hint| CommandInput { hint }),
+            };
+            let mut all: Vec<AvailableCommand<'_>> =
+                own.iter().map(|own| command(own.name, own.description, Some(own.hint))).collect();
+            all.extend(SESSION_COMMANDS.iter().map(|(name, description, hint)| command(name, description, Some(hint))));
+            all.extend(files.iter().map(|file| AvailableCommand {
+                name: &file.name,
+                description: &file.description,
+                input: file.hint.as_deref().map(|hint| CommandInput { hint }),
+            }));
+            scene.tell(&SessionUpdate::AvailableCommandsUpdate { available_commands: &all }, None);
+        });
     }
 
     /// Cancels what runs, stores what is left, gives the session up and says goodbye.

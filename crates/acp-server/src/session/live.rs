@@ -51,8 +51,19 @@ pub(crate) enum Input {
     Welcome {
         client: Arc<Client>,
         id: RequestId,
-        params: LoadSessionParams,
+        params: Box<LoadSessionParams>,
         replay: bool,
+    },
+    SetMode {
+        client: Arc<Client>,
+        id: RequestId,
+        mode: String,
+    },
+    SetOption {
+        client: Arc<Client>,
+        id: RequestId,
+        option: String,
+        value: String,
     },
     /// A replay failed before any client had the session: it does not stay.
     Unshown {

@@ -2,6 +2,7 @@
 //! and the turn that runs between them.
 
 pub(crate) mod actor;
+pub(crate) mod copy;
 pub(crate) mod live;
 pub(crate) mod open;
 mod ops;

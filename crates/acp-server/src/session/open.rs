@@ -7,15 +7,22 @@ use std::sync::{
 
 use zeroclaw_acp_protocol::{
     RequestId,
-    params::{LoadSessionParams, NewSessionParams},
-    result::NewSessionResult,
+    params::{LoadSessionParams, NewSessionParams, SystemPrompt},
 };
 use zeroclaw_runtime::{model::Message, turn::Remembered};
 use zeroclaw_session_store::{NewSession, SessionRecord, SessionStore};
 
-use super::{Pump, live::LiveSession, repair::repair, turn::TurnScene};
+use bytes::Bytes;
+
+use super::{
+    Pump, copy,
+    live::LiveSession,
+    repair::repair,
+    turn::{Presented, TurnScene},
+};
 use crate::{
     agents::AgentEntry,
+    choices::Chosen,
     client::Client,
     error::CallError,
     server::{Shared, Slot},
@@ -27,6 +34,8 @@ use crate::{
 pub(crate) enum Opening {
     /// `session/new`
     New { client: Arc<Client>, id: RequestId, params: NewSessionParams, entry: Arc<AgentEntry>, slot: Slot },
+    /// `session/fork`
+    Fork { client: Arc<Client>, id: RequestId, params: LoadSessionParams, slot: Slot },
     /// `session/load` (with `replay`) and `session/resume`, once the session it was before has ended.
     Stored {
         client: Arc<Client>,
@@ -40,13 +49,13 @@ pub(crate) enum Opening {
 impl Opening {
     pub(super) fn client(&self) -> &Arc<Client> {
         match self {
-            Self::New { client, .. } | Self::Stored { client, .. } => client,
+            Self::New { client, .. } | Self::Fork { client, .. } | Self::Stored { client, .. } => client,
         }
     }
 
     pub(super) fn request(&self) -> &RequestId {
         match self {
-            Self::New { id, .. } | Self::Stored { id, .. } => id,
+            Self::New { id, .. } | Self::Fork { id, .. } | Self::Stored { id, .. } => id,
         }
     }
 }
@@ -68,6 +77,8 @@ pub(super) struct Standing {
     pub(super) has_title: bool,
     /// Position of the next message in the store.
     pub(super) position: u64,
+    /// What was chosen, as it was stored.
+    config: Option<Bytes>,
 }
 
 /// Opens a session.
@@ -75,9 +86,15 @@ pub(super) async fn open(server: &Arc<Shared>, id: &Arc<str>, opening: Opening) 
     match opening {
         Opening::New { client, id: request, params, entry, slot } => {
             let scene = create(server, id, &client, entry, params).await?;
-            let workspace_dir = (!server.settings.strict).then_some(scene.workspace.cwd.as_path());
-            client.respond(&request, Ok(&NewSessionResult { session_id: id, workspace_dir }));
+            scene.present(&client, &request, Presented::New);
             let standing = Standing { next_turn: 1, ..Standing::default() };
+            Ok(Opened { scene, standing, slot, welcome: None })
+        }
+        Opening::Fork { client, id: request, mut params, slot } => {
+            copy::fork(server, &params.session_id, id).await?;
+            params.session_id = id.to_string();
+            let (scene, standing) = restore(server, &client, params).await?;
+            scene.present(&client, &request, Presented::New);
             Ok(Opened { scene, standing, slot, welcome: None })
         }
         Opening::Stored { client, id: request, params, replay, after } => {
@@ -112,7 +129,7 @@ async fn create(
     }
     let pump = Pump::start(Arc::clone(id), server.durable().cloned(), 0);
     pump.attach(Arc::clone(client));
-    Ok(scene(server, id, pump, entry, workspace, &Standing::default()))
+    Ok(scene(server, id, pump, entry, workspace, params.system_prompt, &Standing::default()))
 }
 
 /// Brings a stored session back for `session/load` and `session/resume`.
@@ -146,7 +163,8 @@ async fn restore(
     };
     let pump = Pump::start(Arc::clone(&record.id), Some(Arc::clone(store)), record.last_seq);
     pump.attach(Arc::clone(client));
-    Ok((scene(server, &record.id, pump, entry, workspace, &standing), standing))
+    let scene = scene(server, &record.id, pump, entry, workspace, params.system_prompt, &standing);
+    Ok((scene, standing))
 }
 
 /// Reads what a claimed session needs, after repairing it.
@@ -177,6 +195,7 @@ async fn read(
         next_turn: record.last_turn.as_ref().map_or(1, |turn| turn.turn + 1),
         has_title: record.title.is_some(),
         position,
+        config: record.config.clone(),
     };
     Ok((record, standing))
 }
@@ -222,14 +241,19 @@ fn scene(
     pump: Arc<Pump>,
     entry: Arc<AgentEntry>,
     workspace: Workspace,
+    system_prompt: Option<SystemPrompt>,
     standing: &Standing,
 ) -> Arc<TurnScene> {
+    let chosen = Chosen::restore(&entry, standing.config.as_deref());
     Arc::new(TurnScene {
         id: Arc::clone(id),
         server: Arc::clone(server),
         pump,
         entry,
         workspace,
+        chosen: Mutex::new(chosen),
+        system_prompt,
+        spent: Mutex::default(),
         remembered: Mutex::new(Remembered::new()),
         position: AtomicU64::new(standing.position),
         titled: AtomicBool::new(standing.has_title),

@@ -11,14 +11,17 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, oneshot};
-use zeroclaw_acp_protocol::{RequestId, UpdateFrame};
+use zeroclaw_acp_protocol::{ContentBlock, RequestId, SessionUpdate, UpdateFrame};
 use zeroclaw_runtime::turn::Flow;
 use zeroclaw_session_store::{
     EventKind, EventRecord, MessageRecord, SessionPatch, SessionStore, StoreError, TurnEnd, TurnStart,
 };
 
 use super::ops::Ledger;
-use crate::client::{Client, lock};
+use crate::{
+    client::{Client, lock},
+    encode,
+};
 
 /// Bytes of updates that wait to be stored and sent before the turn is told to wait: enough to make commits large,
 /// small enough that a stalled client costs little.
@@ -45,6 +48,15 @@ impl fmt::Debug for Replayed {
     }
 }
 
+/// Called in its place among everything else the clients get.
+struct Then(Box<dyn FnOnce() + Send>);
+
+impl fmt::Debug for Then {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Then")
+    }
+}
+
 /// What the queue holds besides the bytes of the events.
 #[derive(Debug)]
 enum Item {
@@ -65,6 +77,7 @@ enum Item {
     Replay(Arc<Client>, Replayed),
     /// Facts about the session, kept with the next write.
     Patch(SessionPatch),
+    Then(Then),
     /// Everything before is handed over; answered with whether it is all stored.
     Barrier(oneshot::Sender<bool>),
 }
@@ -190,6 +203,11 @@ impl Pump {
         self.push(Item::Replay(Arc::clone(client), Replayed(Box::new(done))));
     }
 
+    /// Calls `then` when everything queued before is handed over: an answer that must follow updates.
+    pub(crate) fn then(&self, then: impl FnOnce() + Send + 'static) {
+        self.push(Item::Then(Then(Box::new(then))));
+    }
+
     pub(crate) fn patch(&self, patch: SessionPatch) {
         self.push(Item::Patch(patch));
     }
@@ -239,6 +257,7 @@ enum Step {
     /// Up to this number: what comes behind it in the queue is sent as itself.
     Replay(Arc<Client>, u64, Replayed),
     Barrier(oneshot::Sender<bool>),
+    Then(Then),
 }
 
 #[derive(Serialize)]
@@ -295,6 +314,7 @@ impl Worker {
                 }
                 Item::Line(client, line) => steps.push(Step::Line(client, line)),
                 Item::Patch(patch) => self.ledger.patch(patch),
+                Item::Then(then) => steps.push(Step::Then(then)),
                 Item::Replay(client, done) => steps.push(Step::Replay(client, self.seq, done)),
                 Item::Barrier(done) => steps.push(Step::Barrier(done)),
             }
@@ -318,6 +338,7 @@ impl Worker {
                 // A receiver that is gone does not wait for the signal.
                 Step::End(done) => drop(done.send(saved)),
                 Step::Barrier(done) => drop(done.send(saved)),
+                Step::Then(Then(then)) => then(),
                 Step::Line(client, line) => client.write_line(&line),
                 Step::Replay(client, last, Replayed(done)) => done(self.replay(&client, last).await),
                 Step::Event(..) => {}
@@ -359,6 +380,18 @@ impl Worker {
         }
     }
 
+    /// Says in its place that the store could not read something: a conversation with a hole must not look whole.
+    fn gap(&self, out: &mut Vec<u8>, seq: u64) {
+        let text = "[A part of this conversation is damaged in the session store and was left out.]";
+        let message_id = format!("gap-{seq}");
+        let mut update = Vec::new();
+        encode::write(
+            &mut update,
+            &SessionUpdate::AgentMessageChunk { content: ContentBlock::text(text), message_id: &message_id },
+        );
+        self.frame.write(out, &update, None);
+    }
+
     fn accepted(&self, out: &mut Vec<u8>, seq: u64, id: &RequestId) {
         let Ok(prompt_id) = serde_json::from_str(id.as_json()) else { return };
         let params = Accepted { session_id: &self.pump.session, prompt_id, seq };
@@ -375,14 +408,17 @@ impl Worker {
         while after < last {
             let mut page = store.events(&self.pump.session, after, PAGE).await?;
             let Some(end) = page.last() else { return Ok(()) };
+            let first = after + 1;
             after = end.seq;
             page.retain(|event| event.seq <= last);
-            for event in &page {
-                check(&event.payload)?;
-            }
             client
                 .write_updates(|out| {
+                    let mut expected = first;
                     for event in &page {
+                        if event.seq != expected {
+                            self.gap(out, expected);
+                        }
+                        expected = event.seq + 1;
                         self.write(out, event, numbered);
                     }
                 })
@@ -390,15 +426,4 @@ impl Worker {
         }
         Ok(())
     }
-}
-
-/// Stored bytes are sent as they are, so they must still be what was stored: damage that is no JSON on one line would
-/// break every line after it.
-fn check(payload: &[u8]) -> Result<(), StoreError> {
-    let damaged = |error| StoreError::Corrupt(Arc::new(error));
-    serde_json::from_slice::<&RawValue>(payload).map_err(damaged)?;
-    if payload.contains(&b'\n') {
-        return Err(damaged(serde::ser::Error::custom("an event has more than one line")));
-    }
-    Ok(())
 }

@@ -14,11 +14,12 @@ use futures::FutureExt as _;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 use zeroclaw_acp_protocol::{
-    ContentBlock, ErrorKind, RequestId, SessionUpdate,
-    result::{Meta, PromptMeta, PromptResult, PromptUsage},
+    ContentBlock, ErrorKind, RequestId, SessionUpdate, UpdateFrame,
+    params::SystemPrompt,
+    result::{ConfigOptionsResult, LoadSessionResult, Meta, NewSessionResult, PromptMeta, PromptResult, PromptUsage},
 };
 use zeroclaw_runtime::{
-    model::Message,
+    model::{Message, Usage},
     turn::{Flow, Remembered, StopReason, TurnError, TurnEvent, TurnInput, TurnOutcome, TurnSink, run_turn},
 };
 use zeroclaw_session_store::{Batch, EventKind, MessageRecord, SessionPatch, TurnEnd, TurnStart, TurnState};
@@ -26,7 +27,9 @@ use zeroclaw_session_store::{Batch, EventKind, MessageRecord, SessionPatch, Turn
 use super::{Pump, talk::Talk};
 use crate::{
     agents::AgentEntry,
-    client::Client,
+    choices::{Changed, Chosen},
+    client::{Client, lock},
+    commands::{self, SessionCommand},
     encode,
     error::CallError,
     prompt::{self, TakenPrompt},
@@ -44,12 +47,29 @@ pub(super) struct TurnScene {
     pub(super) server: Arc<Shared>,
     pub(super) pump: Arc<Pump>,
     pub(super) entry: Arc<AgentEntry>,
+    /// Mode and model in force for the next turn.
+    pub(super) chosen: Mutex<Chosen>,
+    /// Instructions of the client.
+    pub(super) system_prompt: Option<SystemPrompt>,
+    /// Tokens of all turns since the session was opened.
+    pub(super) spent: Mutex<Usage>,
     pub(super) workspace: Workspace,
     pub(super) remembered: Mutex<Remembered>,
     /// Position of the next message in the store.
     pub(super) position: AtomicU64,
     /// Whether the session has a title; the first turn gives it one.
     pub(super) titled: AtomicBool,
+}
+
+/// Which answer shows what can be chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Presented {
+    /// To `session/new`.
+    New,
+    /// To `session/load` and `session/resume`.
+    Again,
+    /// To `session/set_config_option`.
+    Options,
 }
 
 /// A prompt that waits for its answer.
@@ -97,7 +117,12 @@ impl TurnScene {
         let title = title(&taken.text);
         self.begin(turn, &taken, &asked);
         let before = history.clone();
-        let running = self.run_model(turn, taken.text, notes, &mut history, cancel);
+        let running = async {
+            match SessionCommand::parse(&taken.text) {
+                Some(command) => Ok(self.obey(turn, &command)),
+                None => self.run_model(turn, taken.text, notes, &mut history, cancel).await,
+            }
+        };
         let outcome = AssertUnwindSafe(running).catch_unwind().await.unwrap_or_else(|_| {
             tracing::error!(session = %self.id, turn, "a turn panicked");
             Err(Broken::Panic)
@@ -110,9 +135,16 @@ impl TurnScene {
         TurnDone { history, began: true, notes: Vec::new(), answer }
     }
 
-    async fn take(&self, raw: Box<RawValue>) -> Result<TakenPrompt, CallError> {
-        let (jail, rules) = (Arc::clone(&self.workspace.jail), Arc::clone(&self.entry.rules));
-        let task = tokio::task::spawn_blocking(move || prompt::take(prompt::check(&raw)?, &jail, &rules));
+    async fn take(self: &Arc<Self>, raw: Box<RawValue>) -> Result<TakenPrompt, CallError> {
+        let scene = Arc::clone(self);
+        let task = tokio::task::spawn_blocking(move || {
+            let mut taken = prompt::take(prompt::check(&raw)?, &scene.workspace.jail, &scene.entry.rules)?;
+            let own = scene.entry.workspace.as_path();
+            if let Some(text) = commands::expand(&taken.text, &scene.workspace, own, &scene.entry.rules) {
+                taken.text = text;
+            }
+            Ok(taken)
+        });
         task.await.unwrap_or_else(|_| Err(CallError::new(ErrorKind::Internal, "the prompt could not be taken in")))
     }
 
@@ -152,7 +184,15 @@ impl TurnScene {
         cancel: CancellationToken,
     ) -> Result<TurnOutcome, Broken> {
         let scene = Arc::clone(self);
-        let system = tokio::task::spawn_blocking(move || scene.workspace.system_prompt(&scene.entry)).await;
+        let chosen = lock(&self.chosen).clone();
+        let rules = chosen.rules(&self.entry);
+        let system = {
+            let rules = Arc::clone(&rules);
+            tokio::task::spawn_blocking(move || {
+                scene.workspace.system_prompt(&scene.entry, &rules, scene.system_prompt.as_ref())
+            })
+            .await
+        };
         let system = system.map_err(|_| Broken::Panic)?;
         let talk = Arc::new(Talk::new(Arc::clone(&self.server), Arc::clone(&self.id), Arc::clone(&self.pump)));
         let sink = Sink { scene: self, turn };
@@ -164,7 +204,7 @@ impl TurnScene {
             history,
             prompt,
             jail: Arc::clone(&self.workspace.jail),
-            rules: Arc::clone(&self.entry.rules),
+            rules,
             settings: Arc::clone(&self.entry.settings),
             sink: &sink,
             approver: talk.as_ref(),
@@ -172,7 +212,7 @@ impl TurnScene {
             remembered: &self.remembered,
             cancel,
         };
-        run_turn(&self.entry.agent, input).await.map_err(Broken::Turn)
+        run_turn(&chosen.agent(&self.entry), input).await.map_err(Broken::Turn)
     }
 
     /// Gives a session without a title one, before the answer: several editors stop listening after it.
@@ -188,8 +228,109 @@ impl TurnScene {
         self.pump.patch(SessionPatch { title: Some(Some(title)), ..SessionPatch::default() });
     }
 
+    /// Carries out a command of the session itself: no model is asked.
+    fn obey(&self, turn: u64, command: &SessionCommand) -> TurnOutcome {
+        let text = match command {
+            SessionCommand::Mode(wanted) => self.choose(Changed::Mode, wanted.as_deref()),
+            SessionCommand::Model(wanted) => self.choose(Changed::Model, wanted.as_deref()),
+            SessionCommand::Usage => {
+                let spent = *lock(&self.spent);
+                format!(
+                    "Tokens used since this session was opened: {} in ({} of them cached), {} out.",
+                    spent.input, spent.cached, spent.output
+                )
+            }
+        };
+        let message_id = format!("m-{turn}-1");
+        let update = SessionUpdate::AgentMessageChunk { content: ContentBlock::text(&text), message_id: &message_id };
+        match self.pump.event(EventKind::Update, Some(turn), |out| encode::write(out, &update)) {
+            Flow::Ready | Flow::Full => {}
+        }
+        TurnOutcome { stop: StopReason::EndTurn, text, usage: None }
+    }
+
+    /// Chooses, or lists what can be chosen.
+    fn choose(&self, what: Changed, wanted: Option<&str>) -> String {
+        let changed = wanted.map(|wanted| match what {
+            Changed::Mode => self.change(None, |chosen, entry| chosen.set_mode(entry, wanted)),
+            Changed::Model => self.change(None, |chosen, entry| chosen.set_model(entry, wanted)),
+        });
+        let chosen = lock(&self.chosen).clone();
+        let options = chosen.options(&self.entry);
+        let Some(option) = options.get(usize::from(what == Changed::Model)) else { return String::new() };
+        let mut text = match changed {
+            Some(Ok(())) => return format!("{} is now `{}`.", option.name, option.current_value),
+            Some(Err(error)) => format!("{}.\n\n", error.message),
+            None => String::new(),
+        };
+        text.push_str(&format!("{}:\n", option.name));
+        for value in &option.options {
+            let mark = if value.value == option.current_value { " (in force)" } else { "" };
+            text.push_str(&format!("\n- `{}` {}{mark}", value.value, value.name));
+        }
+        text
+    }
+
+    /// Answers whoever opened, loaded or resumed the session with what can be chosen in it.
+    pub(super) fn present(&self, client: &Client, request: &RequestId, how: Presented) {
+        let chosen = lock(&self.chosen).clone();
+        let modes = Chosen::modes(&self.entry);
+        let modes = chosen.mode_state(&modes);
+        let config_options = &chosen.options(&self.entry);
+        match how {
+            Presented::New => {
+                let workspace_dir = (!self.server.settings.strict).then_some(self.workspace.cwd.as_path());
+                let session_id = &self.id;
+                client.respond(request, Ok(&NewSessionResult { session_id, workspace_dir, modes, config_options }));
+            }
+            Presented::Again => client.respond(request, Ok(&LoadSessionResult { modes, config_options })),
+            Presented::Options => client.respond(request, Ok(&ConfigOptionsResult { config_options })),
+        }
+    }
+
+    /// Changes what is chosen, keeps it and tells the clients. `by` is told by the answer to its own request.
+    pub(super) fn change(
+        &self,
+        by: Option<&Arc<Client>>,
+        change: impl FnOnce(&mut Chosen, &AgentEntry) -> Result<Changed, CallError>,
+    ) -> Result<(), CallError> {
+        let (chosen, changed) = {
+            let mut chosen = lock(&self.chosen);
+            let changed = change(&mut chosen, &self.entry)?;
+            (chosen.clone(), changed)
+        };
+        let config = Some(Bytes::from(chosen.to_json()));
+        self.pump.patch(SessionPatch { config, ..SessionPatch::default() });
+        let options = chosen.options(&self.entry);
+        if changed == Changed::Mode {
+            self.tell(&SessionUpdate::CurrentModeUpdate { current_mode_id: chosen.mode() }, None);
+        }
+        self.tell(&SessionUpdate::ConfigOptionUpdate { config_options: &options }, by);
+        Ok(())
+    }
+
+    /// Tells every client (but one) something that is state of now, not history.
+    pub(super) fn tell(&self, update: &SessionUpdate<'_>, but: Option<&Arc<Client>>) {
+        let mut encoded = Vec::new();
+        encode::write(&mut encoded, update);
+        for client in self.pump.clients() {
+            if but.is_some_and(|but| Arc::ptr_eq(but, &client)) {
+                continue;
+            }
+            let mut line = Vec::new();
+            UpdateFrame::new(&self.id).write(&mut line, &encoded, None);
+            self.pump.line(&client, line);
+        }
+    }
+
     /// Stores the end, after every update of the turn.
     async fn finish(&self, turn: u64, outcome: Result<TurnOutcome, Broken>) -> Result<Answer, CallError> {
+        if let Ok(TurnOutcome { usage: Some(usage), .. }) = &outcome {
+            let mut spent = lock(&self.spent);
+            spent.input += usage.input;
+            spent.output += usage.output;
+            spent.cached += usage.cached;
+        }
         let (state, stop) = match &outcome {
             Ok(outcome) if outcome.stop == StopReason::Cancelled => (TurnState::Cancelled, Some(outcome.stop)),
             Ok(outcome) => (TurnState::Completed, Some(outcome.stop)),

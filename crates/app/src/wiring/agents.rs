@@ -7,7 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use zeroclaw_acp_server::{AgentEntry, AgentSlot, AgentTable, ModelAccess};
+use zeroclaw_acp_server::{AgentEntry, AgentSlot, AgentTable, ModelAccess, ModelChoice};
 use zeroclaw_config::{Env, Family, Level, Loaded, ModelConfig, ModelRef, RiskProfile, RuntimeProfile, Secret};
 use zeroclaw_policy::{self as policy, Root, RootKind, Ruleset};
 use zeroclaw_runtime::{
@@ -39,8 +39,20 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Builds every configured agent; without any, the default one of this environment.
 #[must_use]
 pub fn agent_table(loaded: &Loaded, env: &Env) -> AgentTable {
-    let tools = Arc::new(ToolSet::new(standard_tools()));
-    let builder = Builder { loaded, env, http: http_clients(env), launcher: launcher(), tools };
+    let mut builder = Builder {
+        loaded,
+        env,
+        http: http_clients(env),
+        launcher: launcher(),
+        tools: Arc::new(ToolSet::new(standard_tools())),
+        models: BTreeMap::new(),
+    };
+    for (reference, model) in &loaded.config.models {
+        if loaded.config.model_problem(reference).is_none() {
+            let provider = builder.provider(reference, model);
+            builder.models.insert(reference.clone(), provider);
+        }
+    }
     let config = &loaded.config;
     if config.agents.is_empty() {
         let entry = builder.default_entry();
@@ -70,18 +82,30 @@ struct Builder<'a> {
     http: HttpClients,
     launcher: Option<Launcher>,
     tools: Arc<ToolSet>,
+    /// Every usable model, made once: a script's position belongs to its model, not to an agent.
+    models: BTreeMap<ModelRef, Model>,
+}
+
+/// A model that agents can use.
+#[derive(Clone)]
+struct Model {
+    provider: Arc<dyn ModelProvider>,
+    access: ModelAccess,
 }
 
 impl Builder<'_> {
     fn configured(&self, alias: &str) -> AgentSlot {
         let config = &self.loaded.config;
-        let (Some(agent), Some((reference, model))) = (config.agents.get(alias), config.model_of(alias)) else {
-            return AgentSlot::Unavailable("its model is not configured".to_owned());
+        let unavailable = || AgentSlot::Unavailable("its model is not configured".to_owned());
+        let (Some(agent), Some((reference, _))) = (config.agents.get(alias), config.model_of(alias)) else {
+            return unavailable();
         };
+        if !self.models.contains_key(reference) {
+            return unavailable();
+        }
         let risk = config.effective_risk_profile(&agent.risk_profile);
         let profile = config.effective_runtime_profile(&agent.runtime_profile);
-        let (provider, access) = self.provider(reference, model);
-        AgentSlot::Ready(Arc::new(self.entry(alias, provider, access, &risk, &profile, reference.family)))
+        AgentSlot::Ready(Arc::new(self.entry(alias, reference, &self.models, &risk, &profile)))
     }
 
     fn default_entry(&self) -> AgentEntry {
@@ -93,18 +117,18 @@ impl Builder<'_> {
             api_key: key.map(|key| Secret::new(key.trim())),
             ..ModelConfig::default()
         };
-        let (provider, access) = self.provider(&reference, &model);
+        let models = BTreeMap::from([(reference.clone(), self.provider(&reference, &model))]);
         let config = &self.loaded.config;
         let risk = config.effective_risk_profile("default");
         let profile = config.effective_runtime_profile("default");
-        self.entry(chosen.alias, provider, access, &risk, &profile, chosen.family)
+        self.entry(chosen.alias, &reference, &models, &risk, &profile)
     }
 
-    fn provider(&self, reference: &ModelRef, model: &ModelConfig) -> (Arc<dyn ModelProvider>, ModelAccess) {
+    fn provider(&self, reference: &ModelRef, model: &ModelConfig) -> Model {
         let family = match reference.family {
             Family::Builtin => {
                 let provider = BuiltinProvider::new(&reference.to_string(), self.found());
-                return (Arc::new(provider), ModelAccess::NoModel);
+                return Model { provider: Arc::new(provider), access: ModelAccess::NoModel };
             }
             Family::Scripted => {
                 let provider = ScriptedProvider::new(ScriptedConfig {
@@ -113,7 +137,7 @@ impl Builder<'_> {
                     model: model.model.clone(),
                     context_window: model.context_window,
                 });
-                return (Arc::new(provider), ModelAccess::Ready);
+                return Model { provider: Arc::new(provider), access: ModelAccess::Ready };
             }
             Family::Anthropic => VendorFamily::Anthropic,
             Family::Openai => VendorFamily::Openai,
@@ -151,7 +175,7 @@ impl Builder<'_> {
             idle_timeout: model.idle_timeout_secs.map_or(IDLE_TIMEOUT, Duration::from_secs),
             native_tools: model.native_tools.unwrap_or(true),
         };
-        (Arc::new(VendorProvider::new(config, self.http.clone())), access)
+        Model { provider: Arc::new(VendorProvider::new(config, self.http.clone())), access }
     }
 
     /// What there is on this machine to connect a model with, by name.
@@ -164,13 +188,46 @@ impl Builder<'_> {
     fn entry(
         &self,
         alias: &str,
-        provider: Arc<dyn ModelProvider>,
-        access: ModelAccess,
+        own: &ModelRef,
+        models: &BTreeMap<ModelRef, Model>,
         risk: &RiskProfile,
         profile: &RuntimeProfile,
-        family: Family,
     ) -> AgentEntry {
-        let mut limits = TurnLimits::for_window(provider.info().context_window);
+        let settings = ToolSettings {
+            shell_timeout: profile.shell_timeout_secs.map_or(SHELL_TIMEOUT, Duration::from_secs),
+            shell_env: shell_env(self.env),
+            max_output_bytes: MAX_OUTPUT,
+            launcher: self.launcher.clone(),
+        };
+        let choices: Vec<ModelChoice> = models
+            .iter()
+            .map(|(reference, model)| ModelChoice {
+                id: reference.to_string(),
+                name: model.provider.info().name.clone(),
+                agent: self.agent(model, profile),
+                commands: if reference.family == Family::Builtin { builtin_commands().to_vec() } else { Vec::new() },
+            })
+            .collect();
+        let model = models.get(own).cloned().unwrap_or_else(|| self.provider(own, &ModelConfig::default()));
+        let workspace = self.loaded.agent_workspace(alias);
+        let rules = self.rules(risk);
+        AgentEntry {
+            alias: alias.to_owned(),
+            agent: self.agent(&model, profile),
+            // A client may lower the level, and raise it to asking; only the operator lets it go beyond.
+            max_level: risk.max_level.map_or(rules.level.max(policy::Level::Supervised), level),
+            rules: Arc::new(rules),
+            settings: Arc::new(settings),
+            workspace: std::path::absolute(&workspace).unwrap_or(workspace),
+            extra_roots: extra_roots(risk),
+            access: model.access,
+            model: own.to_string(),
+            models: choices,
+        }
+    }
+
+    fn agent(&self, model: &Model, profile: &RuntimeProfile) -> Arc<Agent> {
+        let mut limits = TurnLimits::for_window(model.provider.info().context_window);
         if let Some(calls) = profile.max_tool_iterations.filter(|calls| *calls > 0) {
             limits.max_model_calls = calls;
         }
@@ -178,31 +235,10 @@ impl Builder<'_> {
             limits.context_tokens = tokens;
         }
         limits.max_output_tokens = profile.max_output_tokens.filter(|tokens| *tokens > 0);
-        let settings = ToolSettings {
-            shell_timeout: profile.shell_timeout_secs.map_or(SHELL_TIMEOUT, Duration::from_secs),
-            shell_env: shell_env(self.env),
-            max_output_bytes: MAX_OUTPUT,
-            launcher: self.launcher.clone(),
-        };
-        let workspace = self.loaded.agent_workspace(alias);
-        AgentEntry {
-            alias: alias.to_owned(),
-            agent: Arc::new(Agent { provider, tools: Arc::clone(&self.tools), limits }),
-            rules: Arc::new(self.rules(risk)),
-            settings: Arc::new(settings),
-            workspace: std::path::absolute(&workspace).unwrap_or(workspace),
-            extra_roots: extra_roots(risk),
-            access,
-            commands: if family == Family::Builtin { builtin_commands().to_vec() } else { Vec::new() },
-        }
+        Arc::new(Agent { provider: Arc::clone(&model.provider), tools: Arc::clone(&self.tools), limits })
     }
 
     fn rules(&self, risk: &RiskProfile) -> Ruleset {
-        let level = match risk.level.unwrap_or_default() {
-            Level::Readonly => policy::Level::Readonly,
-            Level::Supervised => policy::Level::Supervised,
-            Level::Full => policy::Level::Full,
-        };
         let paths = &self.loaded.paths;
         // Keys, and our own bookkeeping: no level makes these an agent's business.
         let mut forbidden: Vec<PathBuf> = vec![
@@ -216,7 +252,7 @@ impl Builder<'_> {
         }
         forbidden.extend(risk.forbidden_paths.iter().map(PathBuf::from).filter(|path| path.is_absolute()));
         Ruleset {
-            level,
+            level: level(risk.level.unwrap_or_default()),
             auto_approve: risk.auto_approve.clone(),
             always_ask: risk.always_ask.clone(),
             excluded_tools: risk.excluded_tools.clone(),
@@ -229,6 +265,14 @@ impl Builder<'_> {
 fn http_clients(env: &Env) -> HttpClients {
     let proxy = env.get("HTTPS_PROXY").or_else(|| env.get("https_proxy"));
     HttpClients::new(proxy.map(str::to_owned), SystemTime::now)
+}
+
+fn level(level: Level) -> policy::Level {
+    match level {
+        Level::Readonly => policy::Level::Readonly,
+        Level::Supervised => policy::Level::Supervised,
+        Level::Full => policy::Level::Full,
+    }
 }
 
 /// Directories that the operator opened besides the session's own. Relative ones say nothing without a directory to start at.

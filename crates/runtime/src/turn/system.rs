@@ -26,6 +26,8 @@ pub struct SystemParts<'a> {
     pub rules: &'a Ruleset,
     /// The tools on offer.
     pub tools: &'a [ToolSpec],
+    /// Stands in place of the built-in instructions and the agent's own files; what the environment says stays.
+    pub replacement: Option<&'a str>,
     /// A further text for this session.
     pub extra: Option<&'a str>,
 }
@@ -34,11 +36,16 @@ pub struct SystemParts<'a> {
 #[must_use]
 pub fn system_prompt(parts: SystemParts<'_>) -> String {
     let mut out = String::new();
-    out.push_str(
-        "You are a coding agent. You work in the user's project through your tools and answer in the user's language.\n",
-    );
-    for (name, text) in &parts.agent_files {
-        section(&mut out, name, text);
+    if let Some(text) = parts.replacement {
+        out.push_str(text.get(..text.floor_char_boundary(MAX_PART)).unwrap_or(text).trim());
+        out.push('\n');
+    } else {
+        out.push_str(
+            "You are a coding agent. You work in the user's project through your tools and answer in the user's language.\n",
+        );
+        for (name, text) in &parts.agent_files {
+            section(&mut out, name, text);
+        }
     }
     environment(&mut out, &parts);
     permissions(&mut out, parts.rules);

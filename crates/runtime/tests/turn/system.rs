@@ -10,7 +10,16 @@ use zeroclaw_runtime::{
 };
 
 fn parts<'a>(workspace: &'a Path, roots: &'a Roots, rules: &'a Ruleset, tools: &'a [ToolSpec]) -> SystemParts<'a> {
-    SystemParts { agent_files: Vec::new(), project_instructions: None, workspace, roots, rules, tools, extra: None }
+    SystemParts {
+        agent_files: Vec::new(),
+        project_instructions: None,
+        workspace,
+        roots,
+        rules,
+        tools,
+        replacement: None,
+        extra: None,
+    }
 }
 
 #[test]
@@ -29,6 +38,7 @@ fn everything_that_is_given_is_in_it_once_and_in_order() {
             ("EMPTY.md".to_owned(), " \n".to_owned()),
         ],
         project_instructions: Some("Use tabs.".to_owned()),
+        replacement: None,
         extra: Some("Be short."),
         ..parts(Path::new("/w/project"), &roots, &rules, &tools)
     });

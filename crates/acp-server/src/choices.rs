@@ -1,0 +1,164 @@
+//! What a client may choose in a session, mode and model, offered as modes and as options that never disagree.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use zeroclaw_acp_protocol::result::{Choice, ConfigOption, ConfigValue, ModeState};
+use zeroclaw_policy::{Level, Ruleset};
+use zeroclaw_runtime::turn::Agent;
+
+use crate::{
+    agents::{AgentEntry, ModelChoice},
+    error::CallError,
+};
+
+/// The option for the mode.
+const MODE: &str = "mode";
+
+/// The option for the model.
+const MODEL: &str = "model";
+
+/// All modes, the strictest first.
+const MODES: [(Level, Choice<'static>); 3] = [
+    (
+        Level::Readonly,
+        Choice {
+            id: "readonly",
+            name: "Read only",
+            description: "Reads and searches; changes nothing and runs nothing",
+        },
+    ),
+    (
+        Level::Supervised,
+        Choice { id: "supervised", name: "Supervised", description: "Asks before a file is changed or a command runs" },
+    ),
+    (Level::Full, Choice { id: "full", name: "Full", description: "Asks for nothing; forbidden paths still hold" }),
+];
+
+/// What is chosen in one session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Chosen {
+    level: Level,
+    model: String,
+}
+
+/// The stored form of [`Chosen`]. Members that are missing or not on offer any more mean the agent's own.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+struct Stored {
+    mode: Option<String>,
+    model: Option<String>,
+}
+
+/// What a change concerns, for telling clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Changed {
+    Mode,
+    Model,
+}
+
+impl Chosen {
+    /// What the agent's configuration says.
+    pub(crate) fn of(entry: &AgentEntry) -> Self {
+        Self { level: entry.rules.level.min(entry.max_level), model: entry.model.clone() }
+    }
+
+    /// What was stored with the session, as far as it is still on offer.
+    pub(crate) fn restore(entry: &AgentEntry, stored: Option<&[u8]>) -> Self {
+        let mut chosen = Self::of(entry);
+        let stored: Stored = stored.and_then(|json| serde_json::from_slice(json).ok()).unwrap_or_default();
+        if let Some(mode) = stored.mode {
+            // What the operator has forbidden since is not taken up again.
+            drop(chosen.set_mode(entry, &mode));
+        }
+        if let Some(model) = stored.model {
+            drop(chosen.set_model(entry, &model));
+        }
+        chosen
+    }
+
+    /// The stored form.
+    pub(crate) fn to_json(&self) -> Vec<u8> {
+        let stored = Stored { mode: Some(self.level.as_str().to_owned()), model: Some(self.model.clone()) };
+        serde_json::to_vec(&stored).unwrap_or_default()
+    }
+
+    pub(crate) fn mode(&self) -> &'static str {
+        self.level.as_str()
+    }
+
+    pub(crate) fn set_mode(&mut self, entry: &AgentEntry, id: &str) -> Result<Changed, CallError> {
+        let found = offered(entry).find(|(_, choice)| choice.id == id);
+        let (level, _) = found.ok_or_else(|| CallError::params("there is no such mode in this session"))?;
+        self.level = *level;
+        Ok(Changed::Mode)
+    }
+
+    pub(crate) fn set_model(&mut self, entry: &AgentEntry, id: &str) -> Result<Changed, CallError> {
+        let found = entry.models.iter().find(|choice| choice.id == id);
+        self.model.clone_from(&found.ok_or_else(|| CallError::params("there is no such model in this session"))?.id);
+        Ok(Changed::Model)
+    }
+
+    pub(crate) fn set_option(&mut self, entry: &AgentEntry, option: &str, value: &str) -> Result<Changed, CallError> {
+        match option {
+            MODE => self.set_mode(entry, value),
+            MODEL => self.set_model(entry, value),
+            _ => Err(CallError::params("there is no such option in this session")),
+        }
+    }
+
+    /// The agent's rules at the chosen level.
+    pub(crate) fn rules(&self, entry: &AgentEntry) -> Arc<Ruleset> {
+        if entry.rules.level == self.level {
+            return Arc::clone(&entry.rules);
+        }
+        Arc::new(Ruleset { level: self.level, ..entry.rules.as_ref().clone() })
+    }
+
+    /// The chosen model.
+    pub(crate) fn model<'a>(&self, entry: &'a AgentEntry) -> Option<&'a ModelChoice> {
+        entry.models.iter().find(|choice| choice.id == self.model)
+    }
+
+    /// The agent with the chosen model.
+    pub(crate) fn agent(&self, entry: &AgentEntry) -> Arc<Agent> {
+        Arc::clone(self.model(entry).map_or(&entry.agent, |choice| &choice.agent))
+    }
+
+    /// The modes on offer.
+    pub(crate) fn modes(entry: &AgentEntry) -> Vec<Choice<'static>> {
+        offered(entry).map(|(_, choice)| *choice).collect()
+    }
+
+    /// The state of the modes.
+    pub(crate) fn mode_state<'a>(&self, modes: &'a [Choice<'static>]) -> ModeState<'a> {
+        ModeState { current_mode_id: self.mode(), available_modes: modes }
+    }
+
+    /// The options, complete.
+    pub(crate) fn options<'a>(&'a self, entry: &'a AgentEntry) -> Vec<ConfigOption<'a>> {
+        let select = |id, name, current_value, options| ConfigOption {
+            id,
+            name,
+            category: id,
+            r#type: "select",
+            current_value,
+            options,
+        };
+        let modes = offered(entry).map(|(_, choice)| ConfigValue {
+            value: choice.id,
+            name: choice.name,
+            description: Some(choice.description),
+        });
+        let models =
+            entry.models.iter().map(|choice| ConfigValue { value: &choice.id, name: &choice.name, description: None });
+        vec![select(MODE, "Mode", self.mode(), modes.collect()), select(MODEL, "Model", &self.model, models.collect())]
+    }
+}
+
+/// The modes that the operator lets a client choose.
+fn offered(entry: &AgentEntry) -> impl Iterator<Item = &'static (Level, Choice<'static>)> {
+    let most = entry.max_level;
+    MODES.iter().filter(move |(level, _)| *level <= most)
+}
