@@ -232,3 +232,37 @@ async fn the_launcher_is_not_in_the_help() {
         assert_eq!(wrong.status.code(), Some(2), "{program}");
     }
 }
+
+/// Keys lay open to every command in the environment of the agent's own process.
+#[tokio::test]
+async fn a_command_cannot_read_the_agents_environment() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+
+    const NOBODY: u32 = 65534;
+    let lab = Lab::with_config(
+        "[providers.models.builtin.b]\n[agents.main]\nmodel_provider = \"builtin.b\"\n[risk_profiles.default]\nlevel = \"full\"\n",
+    );
+    let mut command = lab.command("zeroclaw-acp");
+    // The superuser may read everything, so the agent is run by somebody else then.
+    if fs::metadata("/proc/self").unwrap().uid() == 0 {
+        let root = lab.home().parent().unwrap().to_owned();
+        fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).unwrap();
+        let copy = root.join("zeroclaw-acp");
+        fs::copy(binary("zeroclaw-acp"), &copy).unwrap();
+        for path in [lab.home(), lab.config_dir(), lab.config_dir().join("config.toml"), lab.project()] {
+            chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        let mut other = hermetic(std::path::Path::new("setpriv"), &lab.home());
+        other.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(copy).current_dir("/");
+        command = other;
+    }
+    command.env("SOME_VENDOR_KEY", "sk-lies-open");
+    let mut agent = AgentProcess::spawn(command);
+    initialize(&mut agent).await;
+    let session = new_session(&mut agent, &lab.project()).await;
+    let command = format!("/run cat /proc/{}/environ; echo tried", agent.pid());
+    let result = zeroclaw_e2e::prompt(&mut agent, &session, &command).await;
+    assert_eq!(result["stopReason"], "end_turn");
+    let seen = format!("{:?}", agent.received());
+    assert!(seen.contains("tried") && !seen.contains("sk-lies-open"), "{seen}");
+}

@@ -149,6 +149,9 @@ async fn restore(
     if let Some(cwd) = &params.cwd {
         same_directory(server, &entry, cwd, &known).await?;
     }
+    if tokio::fs::metadata(&known.workspace).await.map_or(true, |found| !found.is_dir()) {
+        return Err(CallError::params("the directory of this session does not exist any more"));
+    }
     let workspace = open_workspace(server, &entry, Some(stored_cwd), additional).await?;
     store.claim(id).await.map_err(|error| CallError::from_claim(error, id))?;
     let restored = read(server, store, id).await;

@@ -42,6 +42,7 @@ pub struct ServeOptions {
 /// # Errors
 /// When the configuration cannot be used or the operating system refuses a thread.
 pub fn serve_stdio(options: ServeOptions) -> anyhow::Result<ExitCode> {
+    keep_to_itself();
     let env = Env::from_os_vars(std::env::vars_os());
     let paths = zeroclaw_config::resolve_paths(options.config_dir.as_deref(), &env)?;
     let loaded = zeroclaw_config::load(&paths, &env)?;
@@ -59,6 +60,15 @@ pub fn serve_stdio(options: ServeOptions) -> anyhow::Result<ExitCode> {
     // What still blocks (a file system that hangs) must not hold up the end.
     runtime.shutdown_background();
     code
+}
+
+/// Keeps other processes of the same user out of this one's memory and environment, where the vendor's key is: the commands
+/// that the agent runs are such processes. It does not hold against the superuser.
+fn keep_to_itself() {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable) {
+        tracing::warn!(%error, "this process cannot be closed to others; commands may read its environment");
+    }
 }
 
 async fn serve(options: &ServeOptions, loaded: &Loaded, env: &Env) -> anyhow::Result<ExitCode> {
