@@ -264,6 +264,15 @@ async fn a_refused_prompt_is_not_sent_for_ever() {
     };
     assert_eq!(sent("poison"), [true, false, false]);
     assert_eq!(sent("second"), [false, true, true]);
+    // Nor does a load bring it back.
+    agent.kill9().await;
+    let mut agent = lab.agent().await;
+    let load = json!({"sessionId": session, "cwd": lab.project(), "mcpServers": []});
+    agent.call("session/load", load).await.unwrap();
+    model.push(Reply::text("as before"));
+    assert_eq!(end_turn(&mut agent, &session, "fourth").await.result["content"], "as before");
+    assert_eq!(sent("poison").last(), Some(&false));
+    assert_eq!(sent("second").last(), Some(&true));
     assert_eq!(model.violations(), Vec::<String>::new());
 }
 

@@ -10,7 +10,7 @@ use zeroclaw_acp_protocol::{
     params::{LoadSessionParams, NewSessionParams, SystemPrompt},
 };
 use zeroclaw_runtime::{model::Message, turn::Remembered};
-use zeroclaw_session_store::{NewSession, SessionRecord, SessionStore};
+use zeroclaw_session_store::{NewSession, SessionRecord, SessionStore, TurnRecord};
 
 use bytes::Bytes;
 
@@ -18,7 +18,7 @@ use super::{
     Pump, copy,
     live::LiveSession,
     repair::repair,
-    turn::{Presented, TurnScene},
+    turn::{FORGOTTEN, Presented, TurnScene},
 };
 use crate::{
     agents::AgentEntry,
@@ -181,8 +181,7 @@ async fn read(
     repair(store, &record, server.now_ms()).await?;
     let record = store.session(id).await?.ok_or_else(|| CallError::session_not_found(id))?;
     let turns = store.turns(id).await?;
-    let refused: Vec<u64> =
-        turns.iter().filter(|turn| turn.stop_reason.as_deref() == Some("refusal")).map(|turn| turn.turn).collect();
+    let refused: Vec<u64> = turns.iter().filter(|turn| is_left_out(turn)).map(|turn| turn.turn).collect();
     let stored = store.messages(id).await?;
     let position = stored.last().map_or(0, |message| message.position + 1);
     let mut history = Vec::with_capacity(stored.len());
@@ -201,6 +200,11 @@ async fn read(
         config: record.config.clone(),
     };
     Ok((record, standing))
+}
+
+/// Whether a turn is no part of the conversation that the model sees.
+fn is_left_out(turn: &TurnRecord) -> bool {
+    matches!(turn.stop_reason.as_deref(), Some("refusal" | FORGOTTEN))
 }
 
 /// A `cwd` in a load must be the session's own: the conversation speaks of that directory's files.

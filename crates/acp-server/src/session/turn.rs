@@ -37,6 +37,9 @@ use crate::{
     workspace::Workspace,
 };
 
+/// Stands for a stop reason in the store where a failed turn left nothing in the conversation.
+pub(super) const FORGOTTEN: &str = "forgotten";
+
 /// Bytes of a prompt that are kept with its turn, besides its events.
 const MAX_KEPT_PROMPT: usize = 256 * 1024;
 
@@ -117,6 +120,7 @@ impl TurnScene {
         let title = title(&taken.text);
         self.begin(turn, &taken, &asked);
         let before = history.clone();
+        let length = before.len();
         let running = async {
             match SessionCommand::parse(&taken.text) {
                 Some(command) => Ok(self.obey(turn, &command)),
@@ -131,7 +135,9 @@ impl TurnScene {
             history = before;
         }
         self.title(turn, title);
-        let answer = self.finish(turn, outcome).await;
+        // A prompt that the model's vendor does not take is out of the conversation; a later load must agree.
+        let forgotten = outcome.is_err() && history.len() <= length;
+        let answer = self.finish(turn, outcome, forgotten).await;
         TurnDone { history, began: true, notes: Vec::new(), answer }
     }
 
@@ -324,7 +330,12 @@ impl TurnScene {
     }
 
     /// Stores the end, after every update of the turn.
-    async fn finish(&self, turn: u64, outcome: Result<TurnOutcome, Broken>) -> Result<Answer, CallError> {
+    async fn finish(
+        &self,
+        turn: u64,
+        outcome: Result<TurnOutcome, Broken>,
+        forgotten: bool,
+    ) -> Result<Answer, CallError> {
         if let Ok(TurnOutcome { usage: Some(usage), .. }) = &outcome {
             let mut spent = lock(&self.spent);
             spent.input += usage.input;
@@ -336,10 +347,11 @@ impl TurnScene {
             Ok(outcome) => (TurnState::Completed, Some(outcome.stop)),
             Err(_) => (TurnState::Failed, None),
         };
+        let word = stop.map(encode::stop_reason).or(forgotten.then_some(FORGOTTEN));
         let end = TurnEnd {
             turn,
             state,
-            stop_reason: stop.map(|stop| encode::stop_reason(stop).to_owned()),
+            stop_reason: word.map(str::to_owned),
             ended_at_ms: self.server.now_ms(),
             batch: Batch::default(),
         };
