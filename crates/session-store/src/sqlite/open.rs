@@ -94,33 +94,49 @@ pub(super) async fn open_read_only(path: &Path, timeout: Duration) -> Result<Sql
     }
 }
 
-/// Looks at the file through a read-only connection, which never writes to it, not even when it closes.
+/// Looks at the file, and once more when it could not be opened and yet is there: another process may just have made it.
 async fn look(path: &Path, timeout: Duration) -> Result<Found, OpenError> {
+    match look_once(path, timeout).await? {
+        Some(found) => Ok(found),
+        None => match look_once(path, timeout).await? {
+            Some(found) => Ok(found),
+            None => Err(OpenError::Io { path: path.to_owned(), source: io::Error::other("the file cannot be opened") }),
+        },
+    }
+}
+
+/// Looks at the file through a read-only connection, which never writes to it, not even when it closes. `None`: it is there
+/// and could not be opened.
+async fn look_once(path: &Path, timeout: Duration) -> Result<Option<Found>, OpenError> {
     let looked = async {
         let mut reader = base_options(path, timeout).read_only(true).row_buffer_size(ROW_BUFFER).connect().await?;
         let version = identify(&mut reader, APPLICATION_ID).await?;
         Ok((reader, version))
     }
     .await;
-    match looked {
-        Ok((reader, Some(SCHEMA_VERSION))) => Ok(Found::Ours(reader)),
+    let found = match looked {
+        Ok((reader, Some(SCHEMA_VERSION))) => Found::Ours(reader),
         Ok((reader, Some(found))) if found > SCHEMA_VERSION => {
             let _ = reader.close().await;
-            Err(OpenError::NewerSchema { path: path.to_owned(), found, supported: SCHEMA_VERSION })
+            return Err(OpenError::NewerSchema { path: path.to_owned(), found, supported: SCHEMA_VERSION });
         }
         Ok((reader, _)) => {
             let _ = reader.close().await;
             // SQLite takes an empty file for an empty database.
-            Ok(match size(path).await? {
+            match size(path).await? {
                 None | Some(0) => Found::Missing,
                 Some(_) => Found::Foreign,
-            })
+            }
         }
-        Err(error) if codec::is_damage(&error) => Ok(Found::Damaged),
-        Err(error) if codec::needs_recovery(&error) => Ok(Found::NeedsRecovery),
-        Err(error) if codec::is_cannot_open(&error) && size(path).await?.is_none() => Ok(Found::Missing),
-        Err(error) => Err(store(path, store_error(error))),
-    }
+        Err(error) if codec::is_damage(&error) => Found::Damaged,
+        Err(error) if codec::needs_recovery(&error) => Found::NeedsRecovery,
+        Err(error) if codec::is_cannot_open(&error) => match size(path).await? {
+            None => Found::Missing,
+            Some(_) => return Ok(None),
+        },
+        Err(error) => return Err(store(path, store_error(error))),
+    };
+    Ok(Some(found))
 }
 
 /// Makes the file usable, under the lock that keeps other processes from doing the same.
