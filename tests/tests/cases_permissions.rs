@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use zeroclaw_e2e::{Lab, initialize, new_session, text_prompt, updates_of};
 use zeroclaw_testkit::{
     model_server::{ModelServer, Reply},
-    process::{AgentProcess, RequestHandle},
+    process::{AgentProcess, Permission, RequestHandle},
 };
 
 use crate::turns::{
@@ -507,7 +507,13 @@ async fn the_lists_of_a_profile_are_obeyed() {
     );
     lab.file("a.txt", "a\n");
     let (mut agent, session) = lab.session().await;
-    agent.auto_permit("allow-always");
+    // Where every call is asked about, "always" is not on offer.
+    agent.on_permission(|params| {
+        let offered =
+            params["options"].as_array().is_some_and(|all| all.iter().any(|one| one["optionId"] == "allow-always"));
+        assert!(!offered, "{params}");
+        Permission::Select("allow-once".to_owned())
+    });
     let expected = [
         ("/run touch made", 0, Some("completed")),
         ("/write b.txt one", 1, Some("completed")),

@@ -123,16 +123,16 @@ impl Approver for Talk {
         let always = format!("Always allow {} in this session", request.always_covers);
         let never = format!("Always reject {} in this session", request.always_covers);
         let option = |option_id, name, kind| PermissionOption { option_id, name, kind };
-        let options = [
-            option("allow-once", "Allow once", PermissionOptionKind::AllowOnce),
-            option("allow-always", &always, PermissionOptionKind::AllowAlways),
-            option("reject-once", "Reject", PermissionOptionKind::RejectOnce),
-            option("reject-always", &never, PermissionOptionKind::RejectAlways),
-        ];
+        let mut options = vec![option("allow-once", "Allow once", PermissionOptionKind::AllowOnce)];
+        if request.may_remember {
+            options.push(option("allow-always", &always, PermissionOptionKind::AllowAlways));
+        }
+        options.push(option("reject-once", "Reject", PermissionOptionKind::RejectOnce));
+        options.push(option("reject-always", &never, PermissionOptionKind::RejectAlways));
         match self.ask(tool_call, &options).await {
             Reply::Option(option) => match option.as_str() {
                 "allow-once" => Approval::AllowOnce,
-                "allow-always" => Approval::AllowAlways,
+                "allow-always" if request.may_remember => Approval::AllowAlways,
                 "reject-once" => Approval::RejectOnce,
                 "reject-always" => Approval::RejectAlways,
                 _ => Approval::NoDecision("the client chose an option that was not offered".to_owned()),

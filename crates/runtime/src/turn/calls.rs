@@ -211,6 +211,7 @@ async fn answer(scene: &Scene<'_>, call: &Call, question: Question) -> Opened {
         content: &view.content,
         reasons: pending.reasons(),
         always_covers: &covers,
+        may_remember: !scene.always_asks(&tool.spec().name),
     }))
     .catch_unwind();
     let approval = tokio::select! {

@@ -154,6 +154,8 @@ pub struct ApprovalRequest<'a> {
     pub reasons: &'a [Reason],
     /// What "always" would cover, for the option's name.
     pub always_covers: &'a str,
+    /// Whether "always allow" may be offered: not where the operator wants every call asked about.
+    pub may_remember: bool,
 }
 
 /// The answer to an [`ApprovalRequest`].
