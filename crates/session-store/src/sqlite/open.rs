@@ -24,6 +24,10 @@ use crate::error::{OpenError, StoreError};
 /// The most attempts to get a usable file: one to look, one after making it, one after moving a damaged one aside.
 const ATTEMPTS: u32 = 4;
 
+/// How often a file that is there is looked at before it counts as one that cannot be opened, and the pause in between.
+const LOOKS: u32 = 20;
+const LOOK_PAUSE: Duration = Duration::from_millis(5);
+
 /// The rows that may wait between SQLite's thread and the task that reads them.
 const ROW_BUFFER: usize = 512;
 
@@ -94,15 +98,16 @@ pub(super) async fn open_read_only(path: &Path, timeout: Duration) -> Result<Sql
     }
 }
 
-/// Looks at the file, and once more when it could not be opened and yet is there: another process may just have made it.
+/// Looks at the file, and again when it could not be opened and yet is there: another process may just have made it, or be
+/// taking its log away as the last one to leave.
 async fn look(path: &Path, timeout: Duration) -> Result<Found, OpenError> {
-    match look_once(path, timeout).await? {
-        Some(found) => Ok(found),
-        None => match look_once(path, timeout).await? {
-            Some(found) => Ok(found),
-            None => Err(OpenError::Io { path: path.to_owned(), source: io::Error::other("the file cannot be opened") }),
-        },
+    for _ in 0..LOOKS {
+        if let Some(found) = look_once(path, timeout).await? {
+            return Ok(found);
+        }
+        tokio::time::sleep(LOOK_PAUSE).await;
     }
+    Err(OpenError::Io { path: path.to_owned(), source: io::Error::other("the file cannot be opened") })
 }
 
 /// Looks at the file through a read-only connection, which never writes to it, not even when it closes. `None`: it is there
