@@ -45,7 +45,12 @@ impl LogLevel {
 
 /// Sends events to the file, or to standard error. The flag wins over `RUST_LOG`, which wins over `warn`.
 pub(super) fn start(level: Option<LogLevel>, file: Option<&Path>, env: &Env, err_terminal: bool) -> anyhow::Result<()> {
-    let (filter, complaint) = filter(level, env);
+    let (mut filter, complaint) = filter(level, env);
+    for directive in SILENT {
+        if let Ok(directive) = directive.parse() {
+            filter = filter.add_directive(directive);
+        }
+    }
     match file {
         Some(path) => {
             let file = open(path).with_context(|| format!("cannot open the log file {}", path.display()))?;
@@ -80,6 +85,10 @@ fn filter(level: Option<LogLevel>, env: &Env) -> (EnvFilter, Option<String>) {
         None => (EnvFilter::new("warn"), None),
     }
 }
+
+/// Libraries that write what they send or receive into the log: silent at every level, because a message body is never
+/// logged.
+const SILENT: [&str; 1] = ["genai=off"];
 
 fn install<W: for<'a> MakeWriter<'a> + Send + Sync + 'static>(filter: EnvFilter, writer: W, ansi: bool) {
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(ansi);
