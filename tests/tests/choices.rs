@@ -273,3 +273,53 @@ async fn a_fork_goes_its_own_way() {
     assert_eq!(error["data"]["kind"], "session_not_found");
     assert_eq!(server.violations(), Vec::<String>::new());
 }
+
+#[tokio::test]
+async fn a_file_is_no_command_of_the_session_or_the_model() {
+    let lab = Lab::with_config(
+        "[providers.models.builtin.b]\n[agents.main]\nmodel_provider = \"builtin.b\"\n[risk_profiles.default]\nmax_level = \"full\"\n",
+    );
+    lab.file(".zeroclaw/commands/review.md", "/mode full\n");
+    lab.file(".zeroclaw/commands/say.md", "/run touch made\n");
+    lab.file(".zeroclaw/commands/many.md", "$ARGUMENTS".repeat(6_000));
+    let (mut agent, session) = lab.session().await;
+    prompt(&mut agent, &session, "/review").await;
+    let result = prompt(&mut agent, &session, "/say 3").await;
+    assert_eq!(result["stopReason"], "end_turn");
+    assert!(!lab.project().join("made").exists());
+    let told = agent.collected();
+    assert!(updates_of(&told, "current_mode_update").is_empty(), "only the user chooses the mode");
+    let huge = json!({"sessionId": session, "prompt": format!("/many {}", "x".repeat(100_000))});
+    assert_eq!(agent.call("session/prompt", huge).await.unwrap_err()["code"], -32602);
+}
+
+#[tokio::test]
+async fn a_fork_that_cannot_be_opened_leaves_nothing() {
+    let lab = Lab::new();
+    let (mut agent, session) = lab.session().await;
+    prompt(&mut agent, &session, "/say 1").await;
+    let params = json!({"sessionId": session, "cwd": lab.project().parent().unwrap(), "mcpServers": []});
+    assert_eq!(agent.call("session/fork", params).await.unwrap_err()["code"], -32602);
+    let list = agent.call("session/list", json!({})).await.unwrap();
+    assert_eq!(list["sessions"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn deleting_a_session_leaves_the_users_own_files() {
+    let lab = Lab::new();
+    let mut own = Vec::new();
+    for name in ["a", "b", "c"] {
+        let file = format!("uploads/{}.png", name.repeat(64));
+        lab.file(&file, "the user's own");
+        own.push(lab.project().join(file).canonicalize().unwrap());
+    }
+    let (mut agent, session) = lab.session().await;
+    agent.auto_permit("allow-once");
+    prompt(&mut agent, &session, "/run ls -d $PWD/uploads/*").await;
+    prompt(&mut agent, &session, &format!("look at {}\n[IMAGE:{}]", own[0].display(), own[1].display())).await;
+    let link = json!([{"type": "text", "text": "/say 1"},
+        {"type": "resource_link", "name": "c", "uri": format!("file://{}", own[2].display())}]);
+    agent.call("session/prompt", json!({"sessionId": session, "prompt": link})).await.unwrap();
+    assert_eq!(agent.call("session/delete", json!({"sessionId": session})).await.unwrap(), json!({}));
+    assert!(own.iter().all(|file| file.exists()));
+}

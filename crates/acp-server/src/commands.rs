@@ -6,13 +6,16 @@ use std::path::Path;
 use zeroclaw_policy::Ruleset;
 use zeroclaw_runtime::jail::EntryKind;
 
-use crate::workspace::Workspace;
+use crate::{agents::AgentEntry, choices::Chosen, error::CallError, prompt::fits, workspace::Workspace};
 
 /// Command files of one directory, at most.
 const MAX_FILES: usize = 256;
 
 /// Bytes of one command file, at most.
 const MAX_FILE: u64 = 64 * 1024;
+
+/// Bytes that a command is expanded to, at most. Counted before, so that a small file cannot ask for all memory.
+const MAX_PROMPT: usize = 32 * 1024 * 1024;
 
 /// Where the project keeps its commands, below the session's directory.
 const PROJECT: &str = ".zeroclaw/commands";
@@ -79,24 +82,32 @@ impl FileCommand {
         }
     }
 
-    /// The prompt that the command stands for.
-    fn expand(&self, arguments: &str) -> String {
-        if self.body.contains(ARGUMENTS) {
-            self.body.replace(ARGUMENTS, arguments)
+    /// The prompt that the command stands for, as far as it fits into one.
+    fn expand(&self, arguments: &str) -> Result<String, CallError> {
+        let times = self.body.matches(ARGUMENTS).count().max(1);
+        let length = arguments.len().saturating_mul(times).saturating_add(self.body.len());
+        let text = if length > MAX_PROMPT {
+            None
+        } else if self.body.contains(ARGUMENTS) {
+            Some(self.body.replace(ARGUMENTS, arguments))
         } else if arguments.is_empty() {
-            self.body.clone()
+            Some(self.body.clone())
         } else {
-            format!("{}\n\n{arguments}", self.body)
-        }
+            Some(format!("{}\n\n{arguments}", self.body))
+        };
+        text.filter(|text| fits(text)).ok_or_else(|| CallError::params("the command makes too long a prompt"))
     }
 }
 
-/// Reads the command files of a session; the project's come first and win. Blocking.
-pub(crate) fn read(workspace: &Workspace, own: &Path, rules: &Ruleset) -> Vec<FileCommand> {
+/// Reads the command files of a session; the project's come first and win. A command of the session or of its model is
+/// never a file's. Blocking.
+pub(crate) fn read(workspace: &Workspace, entry: &AgentEntry, chosen: &Chosen) -> Vec<FileCommand> {
+    let model = chosen.model(entry).map_or(&[][..], |choice| &choice.commands);
     let mut commands: Vec<FileCommand> = Vec::new();
-    for directory in [workspace.cwd.join(PROJECT), own.join(OWN)] {
-        for command in read_directory(workspace, &directory, rules) {
-            let reserved = SESSION_COMMANDS.iter().any(|(name, _, _)| *name == command.name);
+    for directory in [workspace.cwd.join(PROJECT), entry.workspace.join(OWN)] {
+        for command in read_directory(workspace, &directory, &entry.rules) {
+            let reserved = SESSION_COMMANDS.iter().any(|(name, _, _)| *name == command.name)
+                || model.iter().any(|own| own.name == command.name);
             if !reserved && !commands.iter().any(|known| known.name == command.name) {
                 commands.push(command);
             }
@@ -105,11 +116,11 @@ pub(crate) fn read(workspace: &Workspace, own: &Path, rules: &Ruleset) -> Vec<Fi
     commands
 }
 
-/// Replaces a prompt that calls a file's command by what the file says. Blocking.
-pub(crate) fn expand(text: &str, workspace: &Workspace, own: &Path, rules: &Ruleset) -> Option<String> {
-    let (name, rest) = split(text)?;
-    let command = read(workspace, own, rules).into_iter().find(|command| command.name == name)?;
-    Some(command.expand(rest.trim()))
+/// What a prompt that calls a file's command stands for.
+pub(crate) fn expand(text: &str, commands: &[FileCommand]) -> Result<Option<String>, CallError> {
+    let Some((name, rest)) = split(text) else { return Ok(None) };
+    let Some(command) = commands.iter().find(|command| command.name == name) else { return Ok(None) };
+    command.expand(rest.trim()).map(Some)
 }
 
 /// Everything goes through the jail: a link in a repository must not turn a foreign file into a command.
@@ -172,7 +183,7 @@ fn one_line(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{FileCommand, SessionCommand, split};
+    use super::{ARGUMENTS, FileCommand, SessionCommand, split};
 
     #[test]
     fn a_file_says_what_its_command_is() {
@@ -181,15 +192,18 @@ mod tests {
         let command = FileCommand::parse("review", text);
         assert_eq!(command.description, "Review a change");
         assert_eq!(command.hint.as_deref(), Some("[REV]"));
-        assert_eq!(command.expand("HEAD~1"), "Review HEAD~1 now.");
+        assert_eq!(command.expand("HEAD~1").unwrap(), "Review HEAD~1 now.");
 
         let plain = FileCommand::parse("plain", "# Do it\n\nPlease.");
         assert_eq!((plain.description.as_str(), plain.hint.as_deref()), ("# Do it", None));
-        assert_eq!(plain.expand(""), "# Do it\n\nPlease.");
-        assert_eq!(plain.expand("twice"), "# Do it\n\nPlease.\n\ntwice");
+        assert_eq!(plain.expand("").unwrap(), "# Do it\n\nPlease.");
+        assert_eq!(plain.expand("twice").unwrap(), "# Do it\n\nPlease.\n\ntwice");
 
         let open = FileCommand::parse("open", "---\nnot closed");
-        assert_eq!(open.expand(""), "---\nnot closed");
+        assert_eq!(open.expand("").unwrap(), "---\nnot closed");
+
+        let many = FileCommand::parse("many", &ARGUMENTS.repeat(5_000));
+        assert!(many.expand(&"x".repeat(10_000)).is_err(), "a small file does not make a huge prompt");
     }
 
     #[test]

@@ -85,6 +85,11 @@ pub(crate) fn check(raw: &RawValue) -> Result<CheckedPrompt, CallError> {
     Ok(CheckedPrompt { parts: checked })
 }
 
+/// Whether a text of the server's own making is no more than a client may send.
+pub(crate) fn fits(text: &str) -> bool {
+    text.len() <= MAX_TEXT && encoded_len(text) <= MAX_ENCODED
+}
+
 /// Bytes of a text inside of a JSON string.
 fn encoded_len(text: &str) -> usize {
     text.bytes()
@@ -195,7 +200,7 @@ fn store_blob(jail: &Arc<Jail>, rules: &Ruleset, bytes: &[u8], uri: &str) -> Res
 }
 
 /// The uri of an absolute path, with everything escaped that is not plain in a uri's path.
-fn file_uri(path: &Path) -> String {
+pub(crate) fn file_uri(path: &Path) -> String {
     let mut uri = String::from("file://");
     for byte in path.as_os_str().as_encoded_bytes() {
         match byte {

@@ -344,8 +344,8 @@ impl Actor {
     fn commands(&self) {
         let scene = Arc::clone(&self.scene);
         tokio::task::spawn_blocking(move || {
-            let files = commands::read(&scene.workspace, &scene.entry.workspace, &scene.entry.rules);
             let chosen = lock(&scene.chosen).clone();
+            let files = commands::read(&scene.workspace, &scene.entry, &chosen);
             let own = chosen.model(&scene.entry).map_or(&[][..], |choice| &choice.commands);
             let command = |name, description, hint: Option<&'static str>| AvailableCommand {
                 name,

@@ -6,14 +6,19 @@ use std::{
     sync::Arc,
 };
 
+use serde::Deserialize;
+use zeroclaw_runtime::model::Message;
 use zeroclaw_session_store::{
-    Batch, ListQuery, NewSession, SessionPatch, SessionStore, StoreError, TurnEnd, TurnStart, TurnState,
+    Batch, ListCursor, ListQuery, NewSession, SessionPatch, SessionStore, StoreError, TurnEnd, TurnStart, TurnState,
 };
 
-use crate::{error::CallError, server::Shared};
+use crate::{error::CallError, prompt::file_uri, server::Shared};
 
 /// Events read at once.
 const PAGE: u32 = 512;
+
+/// How the stored form of a prompt's block begins.
+const PROMPT_PART: &[u8] = br#"{"sessionUpdate":"user_message_chunk""#;
 
 /// Copies the conversation of `source` into a new session `id`, which this process then holds.
 /// A turn that runs in the source meanwhile is copied as interrupted.
@@ -36,12 +41,18 @@ pub(super) async fn fork(server: &Arc<Shared>, source: &str, id: &Arc<str>) -> R
     };
     if let Err(error) = result {
         // Half a copy would look like the conversation and is not.
-        if let Err(error) = store.delete(id).await {
-            tracing::warn!(%error, "half a copy could not be removed");
-        }
+        discard(server, id).await;
         return Err(error.into());
     }
     Ok(())
+}
+
+/// Removes a copy that no client has got.
+pub(super) async fn discard(server: &Arc<Shared>, id: &str) {
+    let Some(store) = server.durable() else { return };
+    if let Err(error) = store.delete(id).await {
+        tracing::warn!(%error, "a copy could not be removed");
+    }
 }
 
 async fn copy(store: &Arc<dyn SessionStore>, source: &str, id: &str) -> Result<(), StoreError> {
@@ -82,14 +93,16 @@ pub(crate) async fn delete(server: &Arc<Shared>, id: &str) -> Result<(), CallErr
     let Some(store) = server.durable() else { return Ok(()) };
     let Some(known) = store.session(id).await? else { return Ok(()) };
     let uploads = known.workspace.join("uploads");
-    let mut names = attachments(store, id, &uploads).await?;
-    if !names.is_empty() {
-        let query = ListQuery { workspace: Some(known.workspace.clone()), before: None, limit: 1000 };
-        for other in store.list(query).await? {
-            if *other.id != *id {
-                for name in attachments(store, &other.id, &uploads).await? {
-                    names.remove(&name);
-                }
+    let mut names = stored_by(store, id, &uploads).await?;
+    let mut before = None;
+    while !names.is_empty() {
+        let query = ListQuery { workspace: Some(known.workspace.clone()), before, limit: PAGE };
+        let others = store.list(query).await?;
+        let Some(last) = others.last() else { break };
+        before = Some(ListCursor { last_activity_ms: last.last_activity_ms, id: Arc::clone(&last.id) });
+        for other in others.iter().filter(|other| *other.id != *id) {
+            for name in spoken_of(store, &other.id).await? {
+                names.remove(&name);
             }
         }
     }
@@ -108,13 +121,60 @@ pub(crate) async fn delete(server: &Arc<Shared>, id: &str) -> Result<(), CallErr
     Ok(())
 }
 
-/// The names of the attachments that a session's log speaks of: `<sha256>[.<ext>]` in its `uploads`.
-async fn attachments(store: &Arc<dyn SessionStore>, id: &str, uploads: &Path) -> Result<BTreeSet<PathBuf>, StoreError> {
-    let mut names = BTreeSet::new();
+/// A block of a stored prompt that may stand for an attachment.
+#[derive(Deserialize)]
+struct PromptBlock {
+    content: BlockLink,
+}
+
+#[derive(Deserialize)]
+struct BlockLink {
+    uri: String,
+}
+
+/// The names of the attachments that the server stored for the prompts of a session: `<sha256>[.<ext>]` in its `uploads`.
+/// What is merely spoken of is the user's own: a project may have such a directory, with such names, itself.
+async fn stored_by(store: &Arc<dyn SessionStore>, id: &str, uploads: &Path) -> Result<BTreeSet<PathBuf>, StoreError> {
     // A link would lead out of the directory; nothing was stored through one.
     if tokio::fs::symlink_metadata(uploads).await.map_or(true, |metadata| !metadata.is_dir()) {
-        return Ok(names);
+        return Ok(BTreeSet::new());
     }
+    let mut told = BTreeSet::new();
+    for message in store.messages(id).await? {
+        let Ok(Message::User { text }) = serde_json::from_slice(&message.payload) else { continue };
+        for line in text.lines() {
+            let image = line.strip_prefix("[IMAGE:").and_then(|rest| rest.strip_suffix(']'));
+            let document =
+                line.strip_prefix("[Document: ").and_then(|rest| rest.rsplit_once("] ")).map(|(_, path)| path);
+            let name = image.or(document).and_then(|path| Path::new(path).strip_prefix(uploads).ok());
+            told.extend(name.and_then(Path::to_str).filter(|name| is_digest(name)).map(PathBuf::from));
+        }
+    }
+    let mut linked = BTreeSet::new();
+    let mut after = 0;
+    while !told.is_empty() {
+        let events = store.events(id, after, PAGE).await?;
+        let Some(last) = events.last() else { break };
+        after = last.seq;
+        for event in events.iter().filter(|event| event.payload.starts_with(PROMPT_PART)) {
+            let Ok(block) = serde_json::from_slice::<PromptBlock>(&event.payload) else { continue };
+            linked.insert(block.content.uri);
+        }
+    }
+    told.retain(|name| linked.contains(&file_uri(&uploads.join(name))));
+    Ok(told)
+}
+
+fn is_digest(name: &str) -> bool {
+    let digest = name.split('.').next().unwrap_or_default();
+    digest.len() == 64
+        && digest.bytes().all(|byte| byte.is_ascii_hexdigit())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.')
+}
+
+/// The names of attachments that anything in a session's log speaks of.
+async fn spoken_of(store: &Arc<dyn SessionStore>, id: &str) -> Result<BTreeSet<PathBuf>, StoreError> {
+    let mut names = BTreeSet::new();
     let mut after = 0;
     loop {
         let events = store.events(id, after, PAGE).await?;
@@ -125,8 +185,7 @@ async fn attachments(store: &Arc<dyn SessionStore>, id: &str, uploads: &Path) ->
             for rest in text.split("/uploads/").skip(1) {
                 let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '.').unwrap_or(rest.len());
                 let name = rest.get(..end).unwrap_or_default();
-                let digest = name.split('.').next().unwrap_or_default();
-                if digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+                if is_digest(name) {
                     names.insert(PathBuf::from(name));
                 }
             }

@@ -93,7 +93,12 @@ pub(super) async fn open(server: &Arc<Shared>, id: &Arc<str>, opening: Opening) 
         Opening::Fork { client, id: request, mut params, slot } => {
             copy::fork(server, &params.session_id, id).await?;
             params.session_id = id.to_string();
-            let (scene, standing) = restore(server, &client, params).await?;
+            let restored = restore(server, &client, params).await;
+            if restored.is_err() {
+                // Nobody knows the id of a copy that cannot be opened.
+                copy::discard(server, id).await;
+            }
+            let (scene, standing) = restored?;
             scene.present(&client, &request, Presented::New);
             Ok(Opened { scene, standing, slot, welcome: None })
         }

@@ -113,7 +113,7 @@ impl TurnScene {
         asked: Asked,
         cancel: CancellationToken,
     ) -> TurnDone {
-        let taken = match self.take(raw).await {
+        let (taken, command) = match self.take(raw).await {
             Ok(taken) => taken,
             Err(error) => return TurnDone { history, began: false, notes, answer: Err(error) },
         };
@@ -122,7 +122,7 @@ impl TurnScene {
         let before = history.clone();
         let length = before.len();
         let running = async {
-            match SessionCommand::parse(&taken.text) {
+            match command {
                 Some(command) => Ok(self.obey(turn, &command)),
                 None => self.run_model(turn, taken.text, notes, &mut history, cancel).await,
             }
@@ -141,15 +141,19 @@ impl TurnScene {
         TurnDone { history, began: true, notes: Vec::new(), answer }
     }
 
-    async fn take(self: &Arc<Self>, raw: Box<RawValue>) -> Result<TakenPrompt, CallError> {
+    async fn take(self: &Arc<Self>, raw: Box<RawValue>) -> Result<(TakenPrompt, Option<SessionCommand>), CallError> {
         let scene = Arc::clone(self);
         let task = tokio::task::spawn_blocking(move || {
             let mut taken = prompt::take(prompt::check(&raw)?, &scene.workspace.jail, &scene.entry.rules)?;
-            let own = scene.entry.workspace.as_path();
-            if let Some(text) = commands::expand(&taken.text, &scene.workspace, own, &scene.entry.rules) {
-                taken.text = text;
+            // What the user typed is a command of the session; what a file says never is: it must not choose the mode.
+            let command = SessionCommand::parse(&taken.text);
+            if command.is_none() && taken.text.starts_with('/') {
+                let files = commands::read(&scene.workspace, &scene.entry, &lock(&scene.chosen).clone());
+                if let Some(text) = commands::expand(&taken.text, &files)? {
+                    taken.text = text;
+                }
             }
-            Ok(taken)
+            Ok((taken, command))
         });
         task.await.unwrap_or_else(|_| Err(CallError::new(ErrorKind::Internal, "the prompt could not be taken in")))
     }
