@@ -323,3 +323,61 @@ async fn deleting_a_session_leaves_the_users_own_files() {
     assert_eq!(agent.call("session/delete", json!({"sessionId": session})).await.unwrap(), json!({}));
     assert!(own.iter().all(|file| file.exists()));
 }
+
+/// What closes a session and what opens it again are worked off in order, and a cancel reaches the prompt behind both.
+#[tokio::test]
+async fn a_session_reopened_in_one_write_takes_its_cancel_and_its_end() {
+    let lab = Lab::with_config(
+        "[providers.models.builtin.b]\n[agents.main]\nmodel_provider = \"builtin.b\"\n[risk_profiles.default]\nlevel = \"full\"\n",
+    );
+    let (mut agent, session) = lab.session().await;
+    prompt(&mut agent, &session, "/say 1").await;
+    let line = |id: &str, method: &str, more: Value| {
+        let mut params = json!({"sessionId": session, "cwd": lab.project()});
+        params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        format!("{}\n", json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
+    };
+    for round in 0..20 {
+        let ids = [format!("c{round}"), format!("l{round}"), format!("p{round}"), format!("x{round}")];
+        let text = [
+            line(&ids[0], if round % 2 == 0 { "session/close" } else { "session/stop" }, json!({})),
+            line(&ids[1], "session/load", json!({})),
+            line(&ids[2], "session/prompt", json!({"prompt": "/run sleep 300"})),
+            line(&ids[3], "session/cancel", json!({})),
+        ];
+        agent.send_raw(text.concat().as_bytes()).await;
+        let seen = agent.recv_until(|message| message["id"] == ids[2]).await;
+        assert_eq!(seen.last().unwrap()["result"]["stopReason"], "cancelled", "round {round}: {seen:?}");
+    }
+    let text = [
+        line("c", "session/close", json!({})),
+        line("l", "session/load", json!({})),
+        line("p", "session/prompt", json!({"prompt": "/run sleep 300"})),
+    ];
+    agent.send_raw(text.concat().as_bytes()).await;
+    agent.close_stdin();
+    let rest = agent.drain().await;
+    for id in ["c", "l", "p"] {
+        assert_eq!(rest.iter().filter(|message| message["id"] == id).count(), 1, "{id}: {rest:?}");
+    }
+    assert!(agent.wait().await.success());
+}
+
+/// A load behind a delete must not bring back what is being deleted.
+#[tokio::test]
+async fn a_load_behind_a_delete_finds_nothing() {
+    let lab = Lab::new();
+    let mut agent = lab.agent().await;
+    for round in 0..20 {
+        let session = new_session(&mut agent, &lab.project()).await;
+        prompt(&mut agent, &session, "/say 1").await;
+        if round % 2 == 0 {
+            agent.call("session/close", json!({"sessionId": session})).await.unwrap();
+        }
+        let delete = agent.request("session/delete", json!({"sessionId": session})).await;
+        let load = agent.request("session/load", json!({"sessionId": session, "cwd": lab.project()})).await;
+        assert_eq!(agent.response(&delete).await.unwrap(), json!({}));
+        let error = agent.response(&load).await.unwrap_err();
+        assert_eq!(error["data"]["kind"], "session_not_found", "round {round}: {error}");
+    }
+}

@@ -27,7 +27,6 @@ use crate::{
     server::{OnDisconnect, Shared},
     session::{
         actor,
-        copy::delete,
         live::{Input, LiveSession, Untaken},
         open::Opening,
     },
@@ -214,17 +213,14 @@ impl ClientConnection {
         if !live.is_held_by(&self.client) {
             return Err(CallError::params("the session is already active; close it first"));
         }
-        match live.send(Input::Welcome { client, id, params: Box::new(params), replay }) {
-            Ok(()) => Ok(()),
-            Err(Untaken::Full(_)) => Err(CallError::busy(&live.id)),
-            // It is on its way out: the load follows when it is.
-            Err(Untaken::Ended(Input::Welcome { client, id, params, replay })) => {
-                let (session, params) = (Arc::clone(&live.id), *params);
-                actor::start(&self.server, session, Opening::Stored { client, id, params, replay, after: Some(live) });
-                Ok(())
-            }
-            Err(Untaken::Ended(_)) => Err(CallError::session_not_found(&live.id)),
+        if live.is_closing() {
+            // The load follows what ends the session.
+            let session = Arc::clone(&live.id);
+            actor::start(&self.server, session, Opening::Stored { client, id, params, replay, after: Some(live) });
+            return Ok(());
         }
+        let input = Input::Welcome { client, id, replay };
+        live.send(input).map_err(|untaken| refused(&live, &untaken))
     }
 
     fn session_prompt(&self, id: &RequestId, params: Params<'_>) -> Result<(), CallError> {
@@ -253,14 +249,14 @@ impl ClientConnection {
         // At once, so that no answer to an open question that comes behind the close can overtake it.
         session.cancel();
         let input = Input::Close { client: Arc::clone(&self.client), id: id.clone() };
-        session.send(input).map_err(|untaken| refused(&session, &untaken))
+        session.send(input).map(|()| session.closes()).map_err(|untaken| refused(&session, &untaken))
     }
 
     fn session_stop(&self, id: &RequestId, params: Params<'_>) -> Result<(), CallError> {
         let params = SessionParams::parse(params)?;
         let session = self.find(&params.session_id)?;
         let input = Input::Stop { client: Arc::clone(&self.client), id: id.clone() };
-        session.send(input).map_err(|untaken| refused(&session, &untaken))
+        session.send(input).map(|()| session.closes()).map_err(|untaken| refused(&session, &untaken))
     }
 
     fn set_mode(&self, id: &RequestId, params: Params<'_>) -> Result<(), CallError> {
@@ -285,17 +281,8 @@ impl ClientConnection {
         if live.as_ref().is_some_and(|live| !live.is_held_by(&self.client)) {
             return Err(CallError::params("the session is active for another client; it is closed there first"));
         }
-        let (server, client, id) = (Arc::clone(&self.server), Arc::clone(&self.client), id.clone());
-        tokio::spawn(async move {
-            if let Some(live) = live {
-                live.shut_down();
-                live.ended().await;
-            }
-            match delete(&server, &params.session_id).await {
-                Ok(()) => client.respond(&id, Ok(&Empty {})),
-                Err(error) => client.respond::<()>(&id, Err(&error)),
-            }
-        });
+        let session = params.session_id.as_str().into();
+        actor::remove(&self.server, session, Arc::clone(&self.client), id.clone(), live);
         Ok(())
     }
 

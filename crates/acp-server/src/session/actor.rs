@@ -19,6 +19,7 @@ use zeroclaw_runtime::{model::Message, turn::Flow};
 use zeroclaw_session_store::{EventKind, StoreError};
 
 use super::{
+    copy,
     live::{Input, LiveSession, Untaken},
     open::{self, Opened, Opening},
     turn::{Asked, Presented, TurnDone, TurnScene},
@@ -39,7 +40,7 @@ const MAX_EVENTS: usize = 256;
 
 /// Enters a session into the table and opens it in a task of its own, so that no other session waits for its files.
 pub(crate) fn start(server: &Arc<Shared>, id: Arc<str>, opening: Opening) -> Arc<LiveSession> {
-    let (live, inputs) = LiveSession::new(id, Arc::clone(opening.client()));
+    let (live, inputs) = LiveSession::new(id, Arc::clone(opening.client()), opening.after());
     server.enter(&live);
     tokio::spawn(run(Arc::clone(server), Arc::clone(&live), inputs, opening));
     live
@@ -58,29 +59,44 @@ async fn run(server: Arc<Shared>, live: Arc<LiveSession>, mut inputs: mpsc::Rece
             inputs
         }
     };
-    too_late(&server, &live, end).await;
+    too_late(&live, end).await;
 }
 
-/// Answers what waited when the session ended. A load among it opens the session again, and takes the rest along.
-async fn too_late(server: &Arc<Shared>, live: &Arc<LiveSession>, mut inputs: mpsc::Receiver<Input>) {
-    let mut again: Option<Arc<LiveSession>> = None;
+/// Removes a session's record, once the session that is live under its id has ended. What comes for the id meanwhile waits.
+pub(crate) fn remove(
+    server: &Arc<Shared>,
+    id: Arc<str>,
+    client: Arc<Client>,
+    request: RequestId,
+    after: Option<Arc<LiveSession>>,
+) {
+    let (live, mut inputs) = LiveSession::new(id, Arc::clone(&client), after.as_ref());
+    live.closes();
+    server.enter(&live);
+    let server = Arc::clone(server);
+    tokio::spawn(async move {
+        if let Some(before) = after {
+            before.shut_down();
+            before.ended().await;
+        }
+        let deleted = copy::delete(&server, &live.id).await;
+        inputs.close();
+        server.leave(&live);
+        live.ended.cancel();
+        match deleted {
+            Ok(()) => client.respond(&request, Ok(&Empty {})),
+            Err(error) => client.respond::<()>(&request, Err(&error)),
+        }
+        too_late(&live, inputs).await;
+    });
+}
+
+/// Answers what waited when the session ended.
+async fn too_late(live: &LiveSession, mut inputs: mpsc::Receiver<Input>) {
     while let Some(input) = inputs.recv().await {
-        let input = match &again {
-            Some(next) => match next.send(input) {
-                Ok(()) => continue,
-                Err(Untaken::Ended(input) | Untaken::Full(input)) => input,
-            },
-            None => input,
-        };
         match input {
-            Input::Welcome { client, id, params, replay } => {
-                again = Some(start(
-                    server,
-                    Arc::clone(&live.id),
-                    Opening::Stored { client, id, params: *params, replay, after: None },
-                ));
-            }
-            Input::Prompt { client, id, .. }
+            Input::Welcome { client, id, .. }
+            | Input::Prompt { client, id, .. }
             | Input::SetMode { client, id, .. }
             | Input::SetOption { client, id, .. }
             | Input::Close { client, id }
@@ -196,7 +212,7 @@ impl Actor {
                 return self.end_when_stopped();
             }
             Input::Event { client, id, params, raw } => self.event(&client, id.as_ref(), params, &raw),
-            Input::Welcome { client, id, replay, .. } => self.welcome(client, id, replay),
+            Input::Welcome { client, id, replay } => self.welcome(client, id, replay),
             Input::SetMode { client, id, mode } => self.set_mode(client, id, &mode),
             Input::SetOption { client, id, option, value } => self.set_option(client, id, &option, &value),
             Input::Unshown { client, id, error } => return Next::End(Some(Goodbye::Unshown(client, id, error))),

@@ -106,8 +106,13 @@ pub(crate) async fn delete(server: &Arc<Shared>, id: &str) -> Result<(), CallErr
             }
         }
     }
-    if !store.delete(id).await? {
-        return Ok(());
+    match store.delete(id).await {
+        Ok(true) => {}
+        Ok(false) => return Ok(()),
+        Err(StoreError::HeldElsewhere) => {
+            return Err(CallError::params("the session is active in another process; it is closed there first"));
+        }
+        Err(error) => return Err(error.into()),
     }
     for name in names {
         let path = uploads.join(name);

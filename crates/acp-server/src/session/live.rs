@@ -2,17 +2,17 @@
 //! and what must never be lost (cancel, the end) needs no mailbox at all.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use zeroclaw_acp_protocol::{
-    RequestId,
-    params::{LoadSessionParams, SessionEventParams},
-};
+use zeroclaw_acp_protocol::{RequestId, params::SessionEventParams};
 use zeroclaw_session_store::StoreError;
 
 use crate::client::{Client, lock};
@@ -51,7 +51,6 @@ pub(crate) enum Input {
     Welcome {
         client: Arc<Client>,
         id: RequestId,
-        params: Box<LoadSessionParams>,
         replay: bool,
     },
     SetMode {
@@ -99,6 +98,10 @@ pub(crate) struct LiveSession {
     holders: Mutex<Vec<Arc<Client>>>,
     /// Prompts that were handed over and are not answered, in order. A cancel reaches all that came before it.
     prompts: Mutex<Vec<Pending>>,
+    /// A close, stop or delete was handed over: what opens the session again waits for its end.
+    closing: AtomicBool,
+    /// The session under the same id that this one waits for.
+    before: Weak<LiveSession>,
     /// Cancelled when the session is to end.
     pub(super) shutdown: CancellationToken,
     /// Cancelled when it has ended: stored, released, out of the table.
@@ -106,17 +109,33 @@ pub(crate) struct LiveSession {
 }
 
 impl LiveSession {
-    pub(super) fn new(id: Arc<str>, client: Arc<Client>) -> (Arc<Self>, mpsc::Receiver<Input>) {
+    pub(super) fn new(
+        id: Arc<str>,
+        client: Arc<Client>,
+        before: Option<&Arc<Self>>,
+    ) -> (Arc<Self>, mpsc::Receiver<Input>) {
         let (inputs, receiver) = mpsc::channel(MAILBOX);
         let live = Self {
             id,
             inputs,
             holders: Mutex::new(vec![client]),
             prompts: Mutex::default(),
+            closing: AtomicBool::new(false),
+            before: before.map(Arc::downgrade).unwrap_or_default(),
             shutdown: CancellationToken::new(),
             ended: CancellationToken::new(),
         };
         (Arc::new(live), receiver)
+    }
+
+    /// Takes note that the session is to end by what was handed over.
+    pub(crate) fn closes(&self) {
+        self.closing.store(true, Ordering::Release);
+    }
+
+    /// Whether it is, or has ended.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire) || self.inputs.is_closed()
     }
 
     /// Hands over an input, or gives it back.
@@ -149,6 +168,9 @@ impl LiveSession {
         for pending in lock(&self.prompts).iter() {
             pending.cancel.cancel();
         }
+        if let Some(before) = self.before.upgrade() {
+            before.cancel();
+        }
     }
 
     /// Cancels the prompt of one request.
@@ -164,6 +186,9 @@ impl LiveSession {
     pub(crate) fn shut_down(&self) {
         self.cancel();
         self.shutdown.cancel();
+        if let Some(before) = self.before.upgrade() {
+            before.shut_down();
+        }
     }
 
     /// Resolves when the session has ended.

@@ -53,6 +53,13 @@ impl Opening {
         }
     }
 
+    pub(super) fn after(&self) -> Option<&Arc<LiveSession>> {
+        match self {
+            Self::Stored { after, .. } => after.as_ref(),
+            Self::New { .. } | Self::Fork { .. } => None,
+        }
+    }
+
     pub(super) fn request(&self) -> &RequestId {
         match self {
             Self::New { id, .. } | Self::Fork { id, .. } | Self::Stored { id, .. } => id,
