@@ -381,3 +381,24 @@ async fn a_load_behind_a_delete_finds_nothing() {
         assert_eq!(error["data"]["kind"], "session_not_found", "round {round}: {error}");
     }
 }
+
+/// A copy made while a tool runs shows the call as interrupted, not as running for ever.
+#[tokio::test]
+async fn a_fork_made_during_a_turn_shows_it_as_interrupted() {
+    let lab = Lab::with_config(
+        "[providers.models.builtin.b]\n[agents.main]\nmodel_provider = \"builtin.b\"\n[risk_profiles.default]\nlevel = \"full\"\n",
+    );
+    let (mut agent, session) = lab.session().await;
+    let turn = agent.request("session/prompt", json!({"sessionId": session, "prompt": "/run sleep 300"})).await;
+    agent.recv_until(|message| message["params"]["update"]["status"] == "in_progress").await;
+    let params = json!({"sessionId": session, "cwd": lab.project(), "mcpServers": []});
+    let copy = agent.call("session/fork", params).await.unwrap()["sessionId"].as_str().unwrap().to_owned();
+    agent.notify("session/cancel", json!({"sessionId": session})).await;
+    assert_eq!(agent.response(&turn).await.unwrap()["stopReason"], "cancelled");
+    agent.collected();
+    agent.call("session/load", json!({"sessionId": copy, "cwd": lab.project()})).await.unwrap();
+    let replay = agent.collected();
+    assert_eq!(updates_of(&replay, "tool_call_update").last().unwrap()["status"], "failed", "{replay:?}");
+    assert!(answer_text(&replay).contains("interrupted"), "{replay:?}");
+    assert_eq!(prompt(&mut agent, &copy, "/say 1").await["stopReason"], "end_turn");
+}

@@ -9,7 +9,7 @@ use std::{
 use serde::Deserialize;
 use zeroclaw_runtime::model::Message;
 use zeroclaw_session_store::{
-    Batch, ListCursor, ListQuery, NewSession, SessionPatch, SessionStore, StoreError, TurnEnd, TurnStart, TurnState,
+    Batch, ListCursor, ListQuery, NewSession, SessionPatch, SessionStore, StoreError, TurnEnd, TurnStart,
 };
 
 use crate::{error::CallError, prompt::file_uri, server::Shared};
@@ -20,7 +20,7 @@ const PAGE: u32 = 512;
 /// How the stored form of a prompt's block begins.
 const PROMPT_PART: &[u8] = br#"{"sessionUpdate":"user_message_chunk""#;
 
-/// Copies the conversation of `source` into a new session `id`, which this process then holds.
+/// Copies the conversation of `source` into a new session `id`, which nobody holds then.
 /// A turn that runs in the source meanwhile is copied as interrupted.
 pub(super) async fn fork(server: &Arc<Shared>, source: &str, id: &Arc<str>) -> Result<(), CallError> {
     let store = server.durable().ok_or_else(|| CallError::session_not_found(source))?;
@@ -36,7 +36,10 @@ pub(super) async fn fork(server: &Arc<Shared>, source: &str, id: &Arc<str>) -> R
     let copied = copy(store, source, id).await;
     let patch = SessionPatch { title: Some(known.title), config: known.config, ..SessionPatch::default() };
     let result = match copied {
-        Ok(()) => store.update_session(id, patch).await,
+        Ok(()) => match store.update_session(id, patch).await {
+            Ok(()) => store.release(id).await,
+            Err(error) => Err(error),
+        },
         Err(error) => Err(error),
     };
     if let Err(error) = result {
@@ -69,10 +72,13 @@ async fn copy(store: &Arc<dyn SessionStore>, source: &str, id: &str) -> Result<(
         let (own, later) = messages.into_iter().partition(|message| message.turn == turn.turn);
         messages = later;
         store.append(id, Batch { events: Vec::new(), messages: own }).await?;
-        let state = if turn.state == TurnState::Running { TurnState::Interrupted } else { turn.state };
+        // A turn that nobody has ended is not ended here: giving the copy up interrupts it, and opening it puts it to rest.
+        if turn.last_seq.is_none() {
+            continue;
+        }
         let end = TurnEnd {
             turn: turn.turn,
-            state,
+            state: turn.state,
             stop_reason: turn.stop_reason.clone(),
             ended_at_ms: turn.ended_at_ms.unwrap_or(turn.started_at_ms),
             batch: Batch::default(),
