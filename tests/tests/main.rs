@@ -21,6 +21,8 @@ mod choices;
 #[cfg(test)]
 mod cli;
 #[cfg(test)]
+mod clients;
+#[cfg(test)]
 mod crash;
 #[cfg(test)]
 mod dialect;
