@@ -13,11 +13,11 @@ use agent_client_protocol::{
     v1::{
         ConnectionTo,
         schema::{
-            CancelNotification, CloseSessionRequest, ContentBlock, InitializeRequest, ListSessionsRequest,
-            LoadSessionRequest, NewSessionRequest, PermissionOptionKind, PromptRequest, PromptResponse,
-            RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse, ResumeSessionRequest,
-            SelectedPermissionOutcome, SessionId, SessionNotification, SessionUpdate, StopReason, TextContent,
-            ToolCallStatus,
+            CancelNotification, CloseSessionRequest, ContentBlock, DeleteSessionRequest, InitializeRequest,
+            ListSessionsRequest, LoadSessionRequest, NewSessionRequest, PermissionOptionKind, PromptRequest,
+            PromptResponse, RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse,
+            ResumeSessionRequest, SelectedPermissionOutcome, SessionId, SessionNotification, SessionUpdate, StopReason,
+            TextContent, ToolCallStatus,
         },
     },
 };
@@ -172,6 +172,7 @@ async fn greet(agent: &ConnectionTo<Agent>) -> Result<(), Error> {
     assert!(hello.agent_capabilities.session_capabilities.list.is_some());
     assert!(hello.agent_capabilities.session_capabilities.resume.is_some());
     assert!(hello.agent_capabilities.session_capabilities.close.is_some());
+    assert!(hello.agent_capabilities.session_capabilities.delete.is_some());
     assert_eq!(hello.agent_info.expect("agent info").name, "zeroclaw-acp");
     Ok(())
 }
@@ -235,6 +236,19 @@ async fn sdk_01_the_official_client_gets_through_a_whole_life() {
                         /edit notes.txt milk => bread\n/deliver notes.txt\n/read missing.txt";
         let answer = ask(&agent, &session, commands).await?;
         assert_eq!(answer.stop_reason, StopReason::EndTurn);
+
+        let before = statuses(&record.updates()).len();
+        let prompt = vec![ContentBlock::Text(TextContent::new("/run sleep 3600"))];
+        let running = agent.send_request(PromptRequest::new(session.clone(), prompt));
+        let mut answer = std::pin::pin!(running.block_task());
+        while !statuses(&record.updates())[before..].contains(&ToolCallStatus::InProgress) {
+            let step = std::time::Duration::from_millis(1);
+            assert!(tokio::time::timeout(step, &mut answer).await.is_err(), "the turn ended by itself");
+        }
+        agent.send_notification(CancelNotification::new(session.clone()))?;
+        assert_eq!(answer.await?.stop_reason, StopReason::Cancelled);
+        assert_eq!(statuses(&record.updates()).last(), Some(&ToolCallStatus::Failed));
+
         close(&agent, &session).await?;
         Ok((session, history(record.updates())))
     })
@@ -242,8 +256,11 @@ async fn sdk_01_the_official_client_gets_through_a_whole_life() {
     record.check();
     assert!(lab.project().join("made.txt").exists(), "the permitted command did not run");
     assert_eq!(std::fs::read_to_string(lab.project().join("notes.txt")).unwrap(), "remember the bread\n");
-    let asked = record.asked.lock().unwrap().len();
-    assert_eq!(asked, 3, "the command, the new file and the change are asked about");
+    let asked: Vec<_> = record.asked.lock().unwrap().iter().map(|asked| asked.tool_call.tool_call_id.clone()).collect();
+    assert_eq!(asked.len(), 4, "the command, the new file, the change and the long command are asked about");
+    let announced =
+        |id| live.iter().any(|update| matches!(update, SessionUpdate::ToolCall(call) if call.tool_call_id == id));
+    assert!(asked.into_iter().all(announced), "a question belongs to a call that was announced");
     assert!(statuses(&live).contains(&ToolCallStatus::Failed), "the missing file");
     assert!(live.iter().any(|update| matches!(update, SessionUpdate::Plan(_))));
     assert!(live.iter().any(|update| matches!(update, SessionUpdate::AgentThoughtChunk(_))));
@@ -263,7 +280,7 @@ async fn sdk_01_the_official_client_gets_through_a_whole_life() {
         agent.send_request(LoadSessionRequest::new(session.clone(), cwd.clone())).block_task().await?;
         let replayed = history(again.updates());
         let users = replayed.iter().filter(|update| matches!(update, SessionUpdate::UserMessageChunk(_))).count();
-        assert_eq!(users, 2);
+        assert_eq!(users, 3);
         assert_eq!(without_user(replayed), live, "the replay is what was seen");
         close(&agent, &session).await?;
 
@@ -272,7 +289,14 @@ async fn sdk_01_the_official_client_gets_through_a_whole_life() {
         agent.send_request(ResumeSessionRequest::new(session.clone(), cwd.clone())).block_task().await?;
         assert_eq!(history(again.updates()), [], "a resume replays nothing");
         ask(&agent, &session, "/say 1").await?;
-        close(&agent, &session).await
+        close(&agent, &session).await?;
+
+        agent.send_request(DeleteSessionRequest::new(session.clone())).block_task().await?;
+        let listed = agent.send_request(ListSessionsRequest::new()).block_task().await?;
+        assert_eq!(listed.sessions, []);
+        let load = agent.send_request(LoadSessionRequest::new(session.clone(), cwd.clone())).block_task().await;
+        assert_eq!(load.expect_err("it is deleted").data.expect("data")["kind"], "session_not_found");
+        Ok(())
     })
     .await;
     again.check();
