@@ -18,6 +18,7 @@ mod judge;
 mod path;
 mod permit;
 mod rules;
+pub mod shell;
 
 pub use action::{Action, Replaces};
 pub use judge::{Decision, Judgement, Pending, Reason, Refusal, judge};

@@ -80,6 +80,7 @@ const OWNED: &[(&str, &[&str])] = &[
         &[APP, TESTKIT, E2E, "zeroclaw", "zeroclaw-acp", "zeroclaw-acp-bridge", "xtask", "zeroclaw-bench-peers"],
     ),
     ("axum", &[GATEWAY]),
+    ("brush-parser", &[POLICY]),
     ("clap", &[APP, "zeroclaw-acp-bridge", "xtask"]),
     ("genai", &[RUNTIME]),
     ("reqwest", &[RUNTIME, "zeroclaw-bench-peers"]),

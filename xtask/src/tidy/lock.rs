@@ -3,8 +3,9 @@
 use super::{Check, Problem};
 
 /// 352 packages when the budget was set, the official SDK that only tests use included; the rest is room for the
-/// gateway (axum, tokio-tungstenite), PostgreSQL and the MCP client.
-const BUDGET: usize = 400;
+/// gateway (axum, tokio-tungstenite), PostgreSQL and the MCP client. The shell grammar of the policy brought 33 more, half
+/// of them only while building.
+const BUDGET: usize = 440;
 
 pub(super) fn check(file: &str, text: &str) -> Vec<Problem> {
     check_against(file, text, BUDGET)
