@@ -23,6 +23,8 @@ mod cli;
 #[cfg(test)]
 mod clients;
 #[cfg(test)]
+mod conformance;
+#[cfg(test)]
 mod crash;
 #[cfg(test)]
 mod dialect;
