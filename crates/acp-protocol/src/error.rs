@@ -2,7 +2,8 @@
 //! One kind per thing that can go wrong on the wire; a table turns kinds into numbers, because ZeroClaw and the
 //! official ACP pages give some numbers different meanings.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
 
 /// What went wrong, independent of its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -108,8 +109,15 @@ pub struct ErrorObject {
     /// One sentence without secrets.
     pub message: String,
     /// More about it; absent when there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "own_data", skip_serializing_if = "Option::is_none")]
     pub data: Option<ErrorData>,
+}
+
+/// Reads `data` as far as it is of our shape: JSON-RPC leaves it to the sender, who may well put a text there, and that
+/// must not hide the code and the message.
+fn own_data<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ErrorData>, D::Error> {
+    let raw = Option::<Box<RawValue>>::deserialize(deserializer)?;
+    Ok(raw.and_then(|raw| serde_json::from_str(raw.get()).ok()))
 }
 
 /// The `data` member of our errors. Foreign data is not kept.

@@ -23,6 +23,21 @@ fn shape(line: &str) -> String {
     }
 }
 
+// A client's error whose `data` was a text lost its code and its message: it counted as malformed.
+#[test]
+fn foreign_error_data_hides_nothing() {
+    for data in [r#""details""#, "[false]", "7", "null", r#"{"kind":5}"#, r#"{"reason":"x"}"#] {
+        let line = format!(r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":-32050,"message":"no","data":{data}}}}}"#);
+        match Frame::parse(line.as_bytes()) {
+            Ok(Frame::Response { outcome: ResponseOutcome::Error(error), .. }) => {
+                assert_eq!((error.code, error.message.as_str()), (-32050, "no"), "{data}");
+                assert_eq!(error.data.and_then(|data| data.kind), None, "{data}");
+            }
+            other => panic!("{data}: {other:?}"),
+        }
+    }
+}
+
 #[test]
 fn lines_are_told_apart() {
     let cases = [
