@@ -32,8 +32,8 @@ pub use frame::{Frame, FrameError, RequestId, ResponseOutcome};
 pub use message::{UpdateFrame, encode_error, encode_notification, encode_request, encode_result};
 pub use method::{MethodKind, client};
 pub use update::{
-    AvailableCommand, CallStatus, CommandInput, Location, PermissionOption, PermissionOptionKind, PermissionToolCall,
-    PlanEntry, PlanPriority, PlanStatus, SessionUpdate, ToolCallContent, ToolKind,
+    AvailableCommand, CallStatus, CommandInput, Location, PermissionOption, PermissionOptionKind, PermissionRequest,
+    PermissionToolCall, PlanEntry, PlanPriority, PlanStatus, SessionUpdate, ToolCallContent, ToolKind, Withdrawal,
 };
 
 /// The protocol version this crate speaks: the only stable one.

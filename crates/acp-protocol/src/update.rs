@@ -253,8 +253,29 @@ pub struct PermissionToolCall<'a> {
     /// Absolute paths.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub locations: &'a [Location<'a>],
-    /// The model's arguments, whole.
-    pub raw_input: &'a RawValue,
+    /// The model's arguments, whole; absent when the announced ones say it all, as null would replace them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub raw_input: Option<&'a RawValue>,
+}
+
+/// `session/request_permission`: may this call run?
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PermissionRequest<'a> {
+    /// The session.
+    pub session_id: &'a str,
+    /// The call in question.
+    pub tool_call: PermissionToolCall<'a>,
+    /// The answers on offer.
+    pub options: &'a [PermissionOption<'a>],
+}
+
+/// `$/cancel_request` from the agent: it does not wait for an answer to its request any more.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Withdrawal<'a> {
+    /// The request's id. An agent's own ids are strings.
+    pub request_id: &'a str,
 }
 
 /// One answer on offer.

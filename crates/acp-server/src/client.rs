@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use zeroclaw_acp_protocol::{
-    ErrorKind, ErrorObject, ErrorTable, RequestId, ResponseOutcome, client as method, encode_error,
+    ErrorKind, ErrorObject, ErrorTable, RequestId, ResponseOutcome, Withdrawal, client as method, encode_error,
     encode_notification, encode_request, encode_result,
     params::{ClientCapabilities, InitializeParams},
 };
@@ -253,12 +253,6 @@ pub(crate) struct Question {
     id: RequestId,
     name: Box<str>,
     answered: bool,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Withdrawal<'a> {
-    request_id: &'a str,
 }
 
 impl Question {

@@ -4,14 +4,13 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use serde::Serialize;
 use tokio::{
     sync::{Mutex, mpsc},
     time::timeout,
 };
 use zeroclaw_acp_protocol::{
-    CallStatus, PermissionOption, PermissionOptionKind, PermissionToolCall, ToolCallContent, client as method,
-    params::PermissionOutcome,
+    CallStatus, PermissionOption, PermissionOptionKind, PermissionRequest, PermissionToolCall, ToolCallContent,
+    client as method, params::PermissionOutcome,
 };
 use zeroclaw_policy::Decision;
 use zeroclaw_runtime::{
@@ -38,14 +37,6 @@ pub(super) struct Talk {
     turn_taking: Mutex<()>,
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct PermissionParams<'a> {
-    session_id: &'a str,
-    tool_call: PermissionToolCall<'a>,
-    options: &'a [PermissionOption<'a>],
-}
-
 /// What came back from people.
 enum Reply {
     Option(String),
@@ -62,7 +53,7 @@ impl Talk {
         let _turn = self.turn_taking.lock().await;
         let clients = self.pump.clients();
         let (sender, mut answers) = mpsc::channel(clients.len().max(1));
-        let params = PermissionParams { session_id: &self.session, tool_call, options };
+        let params = PermissionRequest { session_id: &self.session, tool_call, options };
         // Dropping a question withdraws it, whether this future is dropped or another client answered first.
         let mut questions: Vec<Question> = Vec::with_capacity(clients.len());
         for client in &clients {
@@ -118,7 +109,7 @@ impl Approver for Talk {
             status: CallStatus::Pending,
             content: &content,
             locations: &locations,
-            raw_input: encode::raw_input(request.raw_input),
+            raw_input: Some(encode::raw_input(request.raw_input)),
         };
         let always = format!("Always allow {} in this session", request.always_covers);
         let never = format!("Always reject {} in this session", request.always_covers);
@@ -175,7 +166,7 @@ impl Asker for Talk {
             status: CallStatus::Pending,
             content: &encode::content(&shown),
             locations: &[],
-            raw_input: serde_json::value::RawValue::NULL,
+            raw_input: None,
         };
         match Talk::ask(self, tool_call, &options).await {
             Reply::Option(option) => match ids.iter().position(|id| *id == option).and_then(|index| choices.get(index))
