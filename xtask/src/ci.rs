@@ -27,13 +27,30 @@ enum Action {
 const STEPS: &[(&str, Action)] = &[
     // Everything of the lock file, other platforms included: `deny` and `tidy` look at the whole graph.
     ("fetch", Action::Cargo(&["fetch", "--locked"], &[])),
+    ("fetch-latest", Action::Cargo(&["fetch", "--locked", "--manifest-path", SCHEMA], &[])),
+    ("fetch-1.7", Action::Cargo(&["fetch", "--locked", "--manifest-path", SCHEMA_1_7], &[])),
     ("fmt", Action::Cargo(&["fmt", "--all", "--check"], &[])),
     ("tidy", Action::Tidy),
     ("deny", Action::Deny),
     ("clippy", Action::Cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"], &[])),
     ("doc", Action::Cargo(&["doc", "--workspace", "--no-deps", "--locked"], &[("RUSTDOCFLAGS", "-D warnings")])),
     ("test", Action::Cargo(&["test", "--workspace", "--locked"], &[])),
+    // Two workspaces of their own, see tests/schema/README.md: same sources, two versions of the official types. They
+    // start the binaries that the step before has built.
+    ("schema-fmt", Action::Cargo(&["fmt", "--manifest-path", SCHEMA, "--check"], &[])),
+    (
+        "schema-lint",
+        Action::Cargo(&["clippy", "--manifest-path", SCHEMA, "--all-targets", "--locked", "--", "-D", "warnings"], &[]),
+    ),
+    ("schema", Action::Cargo(&["test", "--manifest-path", SCHEMA, "--locked"], &[])),
+    ("schema-1.7", Action::Cargo(&["test", "--manifest-path", SCHEMA_1_7, "--locked"], &[])),
 ];
+
+/// Judges by the newest official types and the JSON Schema.
+const SCHEMA: &str = "tests/schema/latest/Cargo.toml";
+
+/// Judges by the oldest official types that are in use.
+const SCHEMA_1_7: &str = "tests/schema/1.7/Cargo.toml";
 
 struct Outcome {
     name: &'static str,
@@ -87,9 +104,14 @@ fn perform(workspace: &Workspace, action: &Action) -> Result<bool> {
                 return Ok(false);
             }
             // Advisories are left out: they change without the code changing and need the network.
-            let mut command = workspace.cargo();
-            command.args(["deny", "--offline", "check", "licenses", "bans", "sources"]);
-            succeeds(&mut command)
+            let mut passed =
+                succeeds(workspace.cargo().args(["deny", "--offline", "check", "licenses", "bans", "sources"]))?;
+            for manifest in [SCHEMA, SCHEMA_1_7] {
+                let mut command = workspace.cargo();
+                command.args(["deny", "--offline", "--manifest-path", manifest, "--config", "tests/schema/deny.toml"]);
+                passed &= succeeds(command.args(["check", "licenses", "sources"]))?;
+            }
+            Ok(passed)
         }
     }
 }
@@ -102,7 +124,7 @@ fn succeeds(command: &mut Command) -> Result<bool> {
 fn summary(outcomes: &[Outcome], total: Duration) -> String {
     let mut text = String::from("==> summary\n");
     for outcome in outcomes {
-        text.push_str(&format!("    {:<8}{:<8}{:>9}\n", outcome.name, word(outcome.passed), seconds(outcome.took)));
+        text.push_str(&format!("    {:<13}{:<8}{:>9}\n", outcome.name, word(outcome.passed), seconds(outcome.took)));
     }
     let failed: Vec<&str> = outcomes.iter().filter(|outcome| !outcome.passed).map(|outcome| outcome.name).collect();
     let verdict = if failed.is_empty() { "all passed".to_owned() } else { format!("failed: {}", failed.join(", ")) };

@@ -9,7 +9,7 @@ fn summary_names_what_failed() {
     let good = summary(&[outcome("fmt", true), outcome("test", true)], total);
     assert_eq!(
         good,
-        "==> summary\n    fmt     ok          1.5 s\n    test    ok          1.5 s\n    all passed in 3.0 s\n"
+        "==> summary\n    fmt          ok          1.5 s\n    test         ok          1.5 s\n    all passed in 3.0 s\n"
     );
     let bad = summary(&[outcome("fmt", false), outcome("test", true)], total);
     assert!(bad.ends_with("    failed: fmt in 3.0 s\n"), "{bad}");
@@ -24,5 +24,12 @@ fn tests_run_once_and_locked() {
             Action::Cargo(..) | Action::Tidy | Action::Deny => None,
         })
         .collect();
-    assert_eq!(tests, [["test", "--workspace", "--locked"].as_slice()]);
+    assert_eq!(
+        tests,
+        [
+            ["test", "--workspace", "--locked"].as_slice(),
+            &["test", "--manifest-path", SCHEMA, "--locked"],
+            &["test", "--manifest-path", SCHEMA_1_7, "--locked"],
+        ]
+    );
 }

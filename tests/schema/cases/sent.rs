@@ -1,0 +1,609 @@
+//! Everything we can send, with every combination of its optional members: the official types read it and write the
+//! same back, but for the differences that are listed with their reasons.
+//!
+//! Our structs are written out with every field and our enumerations matched without a wildcard, so that what is added
+//! to them does not compile here until it is covered.
+
+use std::borrow::Cow;
+
+use proptest::{
+    prelude::*,
+    test_runner::{Config, TestRunner},
+};
+use serde::Serialize;
+use serde_json::Value;
+use zeroclaw_acp_protocol::{
+    AvailableCommand, CallStatus, CommandInput, ContentBlock, EmbeddedResource, ErrorKind, ErrorObject, ErrorTable,
+    Frame, Location, MethodKind, PermissionOption, PermissionOptionKind, PermissionRequest, PermissionToolCall,
+    PlanEntry, PlanPriority, PlanStatus, RequestId, SessionUpdate, ToolCallContent, ToolKind, UpdateFrame, Withdrawal,
+    client, encode_error, encode_notification, encode_request, encode_result,
+    result::{
+        AgentCapabilities, AuthMethod, Choice, ConfigOption, ConfigOptionsResult, ConfigValue, Empty, EventResult,
+        Implementation, InitializeMeta, InitializeResult, ListSessionsResult, LoadSessionResult, McpCapabilities, Meta,
+        ModeState, NewSessionResult, PromptCapabilities, PromptMeta, PromptResult, PromptUsage, SessionCapabilities,
+        SessionInfo, StopResult, SystemPromptCapability, SystemPromptModes,
+    },
+};
+use zeroclaw_schema_judges::{Judge, Official, answer_to, message_of};
+
+use crate::made::{all_of, id, maybe, one_of, path, raw, some, text};
+
+all_of!(pub(crate) METHODS: MethodKind {
+    Initialize, SessionNew, SessionLoad, SessionResume, SessionPrompt, SessionCancel, SessionClose, SessionStop,
+    SessionList, SessionDelete, SessionFork, SetMode, SetConfigOption, SessionEvent, Authenticate, CancelRequest,
+});
+all_of!(TOOL_KINDS: ToolKind { Read, Edit, Delete, Move, Search, Execute, Think, Fetch, Other });
+all_of!(CALL_STATUSES: CallStatus { Pending, InProgress, Completed, Failed });
+all_of!(PLAN_PRIORITIES: PlanPriority { High, Medium, Low });
+all_of!(PLAN_STATUSES: PlanStatus { Pending, InProgress, Completed });
+all_of!(OPTION_KINDS: PermissionOptionKind { AllowOnce, AllowAlways, RejectOnce, RejectAlways });
+all_of!(ERROR_TABLES: ErrorTable { Zeroclaw, Spec });
+all_of!(ERROR_KINDS: ErrorKind {
+    Parse, InvalidRequest, MethodNotFound, InvalidParams, Internal, SessionNotFound, SessionLimitReached, SessionBusy,
+    AuthRequired, RequestCancelled,
+});
+
+/// What the server calls the end of a turn.
+const STOP_REASONS: &[&str] = &["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"];
+
+/// Cases for each kind of message: each has at most a few dozen combinations of optional members.
+const CASES: u32 = 256;
+
+fn for_each(strategy: &BoxedStrategy<String>, check: impl Fn(&str) -> Result<(), String>) {
+    let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
+    let outcome = TestRunner::new(config).run(strategy, |made| check(&made).map_err(TestCaseError::fail));
+    outcome.unwrap_or_else(|error| panic!("{error}"));
+}
+
+fn request_id(value: &Value) -> RequestId {
+    let line = format!(r#"{{"jsonrpc":"2.0","id":{value},"method":"x"}}"#);
+    match Frame::parse(line.as_bytes()) {
+        Ok(Frame::Request { id, .. }) => id,
+        other => panic!("{value} is no id: {other:?}"),
+    }
+}
+
+/// A line without its end, as text.
+fn line(write: impl FnOnce(&mut Vec<u8>)) -> String {
+    let mut out = Vec::new();
+    write(&mut out);
+    assert_eq!(out.pop(), Some(b'\n'));
+    let text = String::from_utf8(out).expect("a line is UTF-8");
+    assert!(!text.contains('\n'), "one message is one line");
+    text
+}
+
+fn answer<T: Serialize>(id: &Value, result: &T) -> String {
+    line(|out| encode_result(out, &request_id(id), result).expect("a result can be written"))
+}
+
+// ---- answers
+
+/// The answers to a method. A method that is added has to be entered here.
+fn answers(kind: MethodKind) -> BoxedStrategy<String> {
+    let empty = || id().prop_map(|id| answer(&id, &Empty {})).boxed();
+    match kind {
+        MethodKind::Initialize => initialize(),
+        MethodKind::SessionNew | MethodKind::SessionFork => new_session(),
+        MethodKind::SessionLoad | MethodKind::SessionResume => load_session(),
+        MethodKind::SessionPrompt => prompt(),
+        MethodKind::SessionList => list(),
+        MethodKind::SetConfigOption => (id(), config_options())
+            .prop_map(|(id, options)| {
+                let options: Vec<ConfigOption<'_>> = options.iter().map(OwnOption::wire).collect();
+                answer(&id, &ConfigOptionsResult { config_options: &options })
+            })
+            .boxed(),
+        MethodKind::SessionStop => (id(), text(), any::<bool>())
+            .prop_map(|(id, session_id, stopped)| answer(&id, &StopResult { session_id: &session_id, stopped }))
+            .boxed(),
+        MethodKind::SessionEvent => (id(), text(), text())
+            .prop_map(|(id, session_id, kind)| {
+                answer(&id, &EventResult { session_id: &session_id, r#type: &kind, status: "processed" })
+            })
+            .boxed(),
+        MethodKind::SessionCancel
+        | MethodKind::SessionClose
+        | MethodKind::SessionDelete
+        | MethodKind::SetMode
+        | MethodKind::Authenticate
+        | MethodKind::CancelRequest => empty(),
+    }
+}
+
+fn yes() -> BoxedStrategy<Option<Empty>> {
+    maybe(Just(Empty {}))
+}
+
+fn capabilities() -> BoxedStrategy<AgentCapabilities> {
+    let flags = any::<[bool; 6]>();
+    let mode = yes().prop_map(|r#override| SystemPromptCapability { mode: SystemPromptModes { r#override } });
+    let session = (yes(), yes(), yes(), yes(), yes(), yes(), maybe(mode)).prop_map(
+        |(list, delete, fork, resume, close, additional_directories, system_prompt)| SessionCapabilities {
+            list,
+            delete,
+            fork,
+            resume,
+            close,
+            additional_directories,
+            system_prompt,
+        },
+    );
+    (flags, session)
+        .prop_map(|([load_session, image, audio, embedded_context, http, sse], session_capabilities)| {
+            AgentCapabilities {
+                load_session,
+                prompt_capabilities: PromptCapabilities { image, audio, embedded_context },
+                mcp_capabilities: McpCapabilities { http, sse },
+                session_capabilities,
+            }
+        })
+        .boxed()
+}
+
+fn initialize() -> BoxedStrategy<String> {
+    let meta = (maybe(text()), any::<usize>(), any::<u64>());
+    (id(), capabilities(), (text(), text(), text()), some((text(), text(), text())), meta)
+        .prop_map(|(id, agent_capabilities, (name, title, version), methods, (model, max_sessions, timeout))| {
+            let auth_methods =
+                methods.iter().map(|(id, name, description)| AuthMethod { id, name, description }).collect();
+            let result = InitializeResult {
+                protocol_version: zeroclaw_acp_protocol::PROTOCOL_VERSION,
+                agent_capabilities,
+                agent_info: Implementation { name: &name, title: &title, version: &version },
+                auth_methods,
+                meta: Meta {
+                    zeroclaw: InitializeMeta {
+                        default_model: model.as_deref(),
+                        max_sessions,
+                        session_timeout_secs: timeout,
+                    },
+                },
+            };
+            answer(&id, &result)
+        })
+        .boxed()
+}
+
+/// An option that owns what [`ConfigOption`] borrows.
+#[derive(Clone, Debug)]
+struct OwnOption {
+    id: String,
+    name: String,
+    category: String,
+    current: String,
+    values: Vec<(String, String, Option<String>)>,
+}
+
+impl OwnOption {
+    fn wire(&self) -> ConfigOption<'_> {
+        ConfigOption {
+            id: &self.id,
+            name: &self.name,
+            category: &self.category,
+            r#type: "select",
+            current_value: &self.current,
+            options: self
+                .values
+                .iter()
+                .map(|(value, name, description)| ConfigValue { value, name, description: description.as_deref() })
+                .collect(),
+        }
+    }
+}
+
+fn config_options() -> BoxedStrategy<Vec<OwnOption>> {
+    let values = some((text(), text(), maybe(text())));
+    some((text(), text(), text(), text(), values).prop_map(|(id, name, category, current, values)| OwnOption {
+        id,
+        name,
+        category,
+        current,
+        values,
+    }))
+}
+
+/// The mode in force, and all modes.
+type OwnModes = (String, Vec<(String, String, String)>);
+
+fn modes() -> BoxedStrategy<OwnModes> {
+    (text(), some((text(), text(), text()))).boxed()
+}
+
+fn choices(modes: &OwnModes) -> Vec<Choice<'_>> {
+    modes.1.iter().map(|(id, name, description)| Choice { id, name, description }).collect()
+}
+
+fn new_session() -> BoxedStrategy<String> {
+    (id(), text(), maybe(path()), modes(), config_options())
+        .prop_map(|(id, session_id, directory, modes, options)| {
+            let options: Vec<ConfigOption<'_>> = options.iter().map(OwnOption::wire).collect();
+            let result = NewSessionResult {
+                session_id: &session_id,
+                workspace_dir: directory.as_deref(),
+                modes: ModeState { current_mode_id: &modes.0, available_modes: &choices(&modes) },
+                config_options: &options,
+            };
+            answer(&id, &result)
+        })
+        .boxed()
+}
+
+fn load_session() -> BoxedStrategy<String> {
+    (id(), modes(), config_options())
+        .prop_map(|(id, modes, options)| {
+            let options: Vec<ConfigOption<'_>> = options.iter().map(OwnOption::wire).collect();
+            let result = LoadSessionResult {
+                modes: ModeState { current_mode_id: &modes.0, available_modes: &choices(&modes) },
+                config_options: &options,
+            };
+            answer(&id, &result)
+        })
+        .boxed()
+}
+
+fn prompt() -> BoxedStrategy<String> {
+    let usage = any::<[u64; 4]>().prop_map(|[total_tokens, input_tokens, output_tokens, cached_read_tokens]| {
+        PromptUsage { total_tokens, input_tokens, output_tokens, cached_read_tokens }
+    });
+    let meta = any::<bool>().prop_map(|persisted| Meta { zeroclaw: PromptMeta { persisted } });
+    (id(), one_of(STOP_REASONS), maybe(text()), maybe(text()), maybe(usage), maybe(meta))
+        .prop_map(|(id, stop_reason, session_id, content, usage, meta)| {
+            let (session_id, content) = (session_id.as_deref(), content.as_deref());
+            answer(&id, &PromptResult { stop_reason, session_id, content, usage, meta })
+        })
+        .boxed()
+}
+
+fn list() -> BoxedStrategy<String> {
+    let session = (text(), path(), maybe(text()), text(), some(path())).prop_map(
+        |(session_id, cwd, title, updated_at, directories)| SessionInfo {
+            session_id,
+            cwd: cwd.to_string_lossy().into_owned(),
+            title,
+            updated_at,
+            additional_directories: directories.iter().map(|path| path.to_string_lossy().into_owned()).collect(),
+        },
+    );
+    (id(), some(session), maybe(text()))
+        .prop_map(|(id, sessions, next_cursor)| answer(&id, &ListSessionsResult { sessions, next_cursor }))
+        .boxed()
+}
+
+/// The name under which the differences of an answer are listed.
+fn answer_name(kind: MethodKind) -> &'static str {
+    match kind {
+        MethodKind::Initialize => "initialize",
+        MethodKind::SessionNew => "session/new",
+        MethodKind::SessionLoad => "session/load",
+        MethodKind::SessionResume => "session/resume",
+        MethodKind::SessionPrompt => "session/prompt",
+        MethodKind::SessionCancel => "session/cancel",
+        MethodKind::SessionClose => "session/close",
+        MethodKind::SessionStop => "session/stop",
+        MethodKind::SessionList => "session/list",
+        MethodKind::SessionDelete => "session/delete",
+        MethodKind::SessionFork => "session/fork",
+        MethodKind::SetMode => "session/set_mode",
+        MethodKind::SetConfigOption => "session/set_config_option",
+        MethodKind::SessionEvent => "session/update",
+        MethodKind::Authenticate => "authenticate",
+        MethodKind::CancelRequest => "$/cancel_request",
+    }
+}
+
+// ---- updates
+
+/// A block that owns its texts.
+fn block() -> BoxedStrategy<ContentBlock<'static>> {
+    let own = |text: String| Cow::<'static, str>::Owned(text);
+    let text_block = text().prop_map(move |text| ContentBlock::Text { text: own(text) });
+    let link = (text(), text(), maybe(text())).prop_map(move |(uri, name, mime_type)| ContentBlock::ResourceLink {
+        uri: own(uri),
+        name: own(name),
+        mime_type: mime_type.map(own),
+    });
+    // Exactly one of the two, as the type's comment demands.
+    let resource = (text(), maybe(text()), any::<bool>(), text()).prop_map(move |(uri, mime_type, is_text, body)| {
+        let (text, blob) = if is_text { (Some(own(body)), None) } else { (None, Some(own(body))) };
+        let resource = EmbeddedResource { uri: own(uri), mime_type: mime_type.map(own), text, blob };
+        ContentBlock::Resource { resource }
+    });
+    let made = prop_oneof![text_block, link, resource];
+    made.prop_map(|block| match block {
+        ContentBlock::Text { .. } | ContentBlock::ResourceLink { .. } | ContentBlock::Resource { .. } => block,
+    })
+    .boxed()
+}
+
+/// What [`ToolCallContent`] borrows.
+#[derive(Clone, Debug)]
+enum Shown {
+    Content(ContentBlock<'static>),
+    Diff { path: std::path::PathBuf, old: Option<String>, new: String },
+}
+
+fn shown() -> BoxedStrategy<Vec<Shown>> {
+    let diff = (path(), maybe(text()), text()).prop_map(|(path, old, new)| Shown::Diff { path, old, new });
+    some(prop_oneof![block().prop_map(Shown::Content), diff])
+}
+
+fn contents(shown: &[Shown]) -> Vec<ToolCallContent<'_>> {
+    let items = shown.iter().map(|item| match item {
+        Shown::Content(content) => ToolCallContent::Content { content: content.clone() },
+        Shown::Diff { path, old, new } => ToolCallContent::Diff { path, old_text: old.as_deref(), new_text: new },
+    });
+    items
+        .map(|item| match item {
+            ToolCallContent::Content { .. } | ToolCallContent::Diff { .. } => item,
+        })
+        .collect()
+}
+
+/// What [`Location`] borrows.
+type OwnLocations = Vec<(std::path::PathBuf, Option<u32>)>;
+
+fn places() -> BoxedStrategy<OwnLocations> {
+    some((path(), maybe(any::<u32>())))
+}
+
+fn locations(places: &OwnLocations) -> Vec<Location<'_>> {
+    places.iter().map(|(path, line)| Location { path, line: *line }).collect()
+}
+
+/// The notification around an update: the session, and the number that some clients ask for.
+struct Around {
+    session: String,
+    seq: Option<u64>,
+}
+
+impl Around {
+    fn write(&self, update: &SessionUpdate<'_>) -> (&'static str, String) {
+        let bytes = serde_json::to_vec(update).expect("an update can be written");
+        (tag(update), line(|out| UpdateFrame::new(&self.session).write(out, &bytes, self.seq)))
+    }
+}
+
+/// Makes whole notifications of the values that `write` turns into an update.
+fn framed<S: Strategy + 'static>(
+    values: S,
+    write: impl Fn(&S::Value, &Around) -> (&'static str, String) + 'static,
+) -> BoxedStrategy<String> {
+    (values, text(), maybe(any::<u64>()))
+        .prop_map(move |(value, session, seq)| {
+            let (tag, line) = write(&value, &Around { session, seq });
+            let message: Value = serde_json::from_str(&line).expect("a line is JSON");
+            assert_eq!(message["params"]["update"]["sessionUpdate"], tag);
+            line
+        })
+        .boxed()
+}
+
+fn chunk(wrap: impl for<'a> Fn(ContentBlock<'a>, &'a str) -> SessionUpdate<'a> + 'static) -> BoxedStrategy<String> {
+    framed((block(), text()), move |(content, message_id), frame| frame.write(&wrap(content.clone(), message_id)))
+}
+
+fn tool_call() -> BoxedStrategy<String> {
+    let names = (text(), text(), text());
+    let values = (names, one_of(TOOL_KINDS), one_of(CALL_STATUSES), shown(), places(), raw());
+    framed(values, |((id, title, name), kind, status, shown, places, raw_input), frame| {
+        frame.write(&SessionUpdate::ToolCall {
+            tool_call_id: id,
+            title,
+            name,
+            kind: *kind,
+            status: *status,
+            content: &contents(shown),
+            locations: &locations(places),
+            raw_input,
+        })
+    })
+}
+
+fn tool_call_update() -> BoxedStrategy<String> {
+    let names = (text(), text());
+    let values = (names, maybe(one_of(CALL_STATUSES)), maybe(text()), maybe(shown()), maybe(places()), maybe(text()));
+    framed(values, |((id, name), status, title, shown, places, raw_output), frame| {
+        let shown = shown.as_deref().map(contents);
+        let places = places.as_ref().map(locations);
+        frame.write(&SessionUpdate::ToolCallUpdate {
+            tool_call_id: id,
+            name,
+            status: *status,
+            title: title.as_deref(),
+            content: shown.as_deref(),
+            locations: places.as_deref(),
+            raw_output: raw_output.as_deref(),
+        })
+    })
+}
+
+fn plan() -> BoxedStrategy<String> {
+    framed(some((text(), one_of(PLAN_PRIORITIES), one_of(PLAN_STATUSES))), |steps, frame| {
+        let entries: Vec<PlanEntry<'_>> = steps
+            .iter()
+            .map(|(content, priority, status)| PlanEntry { content, priority: *priority, status: *status })
+            .collect();
+        frame.write(&SessionUpdate::Plan { entries: &entries })
+    })
+}
+
+fn commands() -> BoxedStrategy<String> {
+    framed(some((text(), text(), maybe(text()))), |commands, frame| {
+        let commands: Vec<AvailableCommand<'_>> = commands
+            .iter()
+            .map(|(name, description, hint)| AvailableCommand {
+                name,
+                description,
+                input: hint.as_deref().map(|hint| CommandInput { hint }),
+            })
+            .collect();
+        frame.write(&SessionUpdate::AvailableCommandsUpdate { available_commands: &commands })
+    })
+}
+
+/// Lists the updates with what makes them. A variant that is added and not listed does not compile.
+macro_rules! updates {
+    ($($variant:ident: $tag:literal => $made:expr),+ $(,)?) => {
+        fn updates() -> Vec<(&'static str, BoxedStrategy<String>)> {
+            vec![$(($tag, $made)),+]
+        }
+
+        fn tag(update: &SessionUpdate<'_>) -> &'static str {
+            match update {
+                $(SessionUpdate::$variant { .. } => $tag),+
+            }
+        }
+    };
+}
+
+updates! {
+    UserMessageChunk: "user_message_chunk" =>
+        chunk(|content, message_id| SessionUpdate::UserMessageChunk { content, message_id }),
+    AgentMessageChunk: "agent_message_chunk" =>
+        chunk(|content, message_id| SessionUpdate::AgentMessageChunk { content, message_id }),
+    AgentThoughtChunk: "agent_thought_chunk" =>
+        chunk(|content, message_id| SessionUpdate::AgentThoughtChunk { content, message_id }),
+    ToolCall: "tool_call" => tool_call(),
+    ToolCallUpdate: "tool_call_update" => tool_call_update(),
+    Plan: "plan" => plan(),
+    AvailableCommandsUpdate: "available_commands_update" => commands(),
+    CurrentModeUpdate: "current_mode_update" =>
+        framed(text(), |mode, frame| frame.write(&SessionUpdate::CurrentModeUpdate { current_mode_id: mode })),
+    ConfigOptionUpdate: "config_option_update" => framed(config_options(), |options, frame| {
+        let options: Vec<ConfigOption<'_>> = options.iter().map(OwnOption::wire).collect();
+        frame.write(&SessionUpdate::ConfigOptionUpdate { config_options: &options })
+    }),
+    UsageUpdate: "usage_update" => framed(any::<[u64; 2]>(), |[used, size], frame| {
+        frame.write(&SessionUpdate::UsageUpdate { used: *used, size: *size })
+    }),
+    SessionInfoUpdate: "session_info_update" => framed((text(), text()), |(title, updated_at), frame| {
+        frame.write(&SessionUpdate::SessionInfoUpdate { title, updated_at })
+    }),
+}
+
+/// Every kind of update that the server has.
+pub(crate) fn update_tags() -> Vec<&'static str> {
+    updates().iter().map(|(tag, _)| *tag).collect()
+}
+
+// ---- requests and notifications of ours
+
+fn permission() -> BoxedStrategy<String> {
+    let names = (text(), text(), text(), text());
+    let options = some((text(), text(), one_of(OPTION_KINDS)));
+    (0..u32::MAX, names, one_of(TOOL_KINDS), one_of(CALL_STATUSES), shown(), places(), (maybe(raw()), options))
+        .prop_map(|(number, (session_id, id, title, name), kind, status, shown, places, (raw_input, options))| {
+            let options: Vec<PermissionOption<'_>> = options
+                .iter()
+                .map(|(option_id, name, kind)| PermissionOption { option_id, name, kind: *kind })
+                .collect();
+            let params = PermissionRequest {
+                session_id: &session_id,
+                tool_call: PermissionToolCall {
+                    tool_call_id: &id,
+                    title: &title,
+                    name: &name,
+                    kind,
+                    status,
+                    content: &contents(&shown),
+                    locations: &locations(&places),
+                    raw_input: raw_input.as_deref(),
+                },
+                options: &options,
+            };
+            let id = RequestId::from_plain_text(&format!("zc-out-{number}"));
+            line(|out| {
+                encode_request(out, &id, client::REQUEST_PERMISSION, &params).expect("a request can be written");
+            })
+        })
+        .boxed()
+}
+
+fn withdrawal() -> BoxedStrategy<String> {
+    text()
+        .prop_map(|id| {
+            line(|out| {
+                encode_notification(out, client::CANCEL_REQUEST, &Withdrawal { request_id: &id })
+                    .expect("a notification can be written");
+            })
+        })
+        .boxed()
+}
+
+fn error() -> BoxedStrategy<String> {
+    (maybe(id()), one_of(ERROR_TABLES), one_of(ERROR_KINDS), text(), maybe(text()), any::<bool>())
+        .prop_map(|(id, table, kind, message, session, data)| {
+            let mut error = ErrorObject::new(table, kind, message);
+            if !data {
+                error.data = None;
+            }
+            if let Some(session) = session {
+                error = error.with_session(&session);
+            }
+            line(|out| encode_error(out, id.map(|id| request_id(&id)).as_ref(), &error))
+        })
+        .boxed()
+}
+
+// ---- the tests
+
+#[test]
+fn answers_come_back_equal() {
+    let judge = Judge::default();
+    for kind in METHODS {
+        let name = answer_name(*kind);
+        assert_eq!(MethodKind::from_name(name), Some(*kind));
+        for_each(&answers(*kind), |line| judge.line(name, answer_to(*kind), line));
+    }
+    let names: Vec<&str> = METHODS.iter().map(|kind| answer_name(*kind)).collect();
+    assert!(judge.unseen(&names).is_empty(), "not needed any more: {:#?}", judge.unseen(&names));
+}
+
+#[test]
+fn updates_come_back_equal() {
+    let judge = Judge::default();
+    let official = message_of(client::SESSION_UPDATE).expect("updates are official");
+    for (tag, made) in updates() {
+        for_each(&made, |line| judge.line(tag, official, line));
+    }
+    let tags = update_tags();
+    assert!(judge.unseen(&tags).is_empty(), "not needed any more: {:#?}", judge.unseen(&tags));
+}
+
+#[test]
+fn requests_and_notifications_come_back_equal() {
+    let judge = Judge::default();
+    for (method, made) in [(client::REQUEST_PERMISSION, permission()), (client::CANCEL_REQUEST, withdrawal())] {
+        let official = message_of(method).expect("the method is official");
+        for_each(&made, |line| judge.line(method, official, line));
+        assert!(judge.unseen(&[method]).is_empty(), "not needed any more: {:#?}", judge.unseen(&[method]));
+    }
+}
+
+#[test]
+fn errors_come_back_equal() {
+    let judge = Judge::default();
+    for_each(&error(), |line| judge.error(line));
+}
+
+/// The judge itself: what is wrong is found, and an allowed difference is allowed in its place only.
+#[test]
+fn a_wrong_message_is_refused() {
+    let judge = Judge::default();
+    let update = message_of(client::SESSION_UPDATE).expect("updates are official");
+    let refused = |about: &str, official: Official, message: Value| {
+        judge.line(about, official, &message.to_string()).expect_err("a wrong message passes")
+    };
+    let chunk = |update: Value| serde_json::json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "s", "update": update}});
+    let text = serde_json::json!({"type": "text", "text": "hi"});
+    let unknown = chunk(serde_json::json!({"sessionUpdate": "agent_message", "content": text}));
+    assert!(refused("agent_message_chunk", update, unknown).contains("unknown variant"));
+    let extra = chunk(serde_json::json!({"sessionUpdate": "agent_message_chunk", "content": text, "mood": "good"}));
+    assert!(refused("agent_message_chunk", update, extra).contains("/params/update/mood"));
+    let answer = serde_json::json!({"jsonrpc": "2.0", "id": 1, "result": {"sessionId": "s", "workspaceDir": "/"}});
+    judge.line("session/new", answer_to(MethodKind::SessionNew), &answer.to_string()).expect("the dialect has it");
+    assert!(refused("session/fork", answer_to(MethodKind::SessionResume), answer).contains("/result/"));
+    let bare = serde_json::json!({"id": 1, "result": {"sessionId": "s"}});
+    assert!(refused("session/new", answer_to(MethodKind::SessionNew), bare).contains("jsonrpc"));
+}
