@@ -1,7 +1,11 @@
 //! Everything an official client can send: built with the official builders, every optional member present or absent,
 //! written by the official types, and read by ours with the same meaning, member by member.
 
-use std::path::PathBuf;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::{LazyLock, Mutex},
+};
 
 use agent_client_protocol_schema::{
     ProtocolVersion,
@@ -12,7 +16,7 @@ use proptest::{
     test_runner::{Config, TestRunner},
 };
 use serde::Serialize;
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 use zeroclaw_acp_protocol::{
     Frame, MethodKind, PromptPart, RequestId, ResourceBody, ResponseOutcome,
     params::{
@@ -133,12 +137,38 @@ fn strings(paths: &[PathBuf]) -> Vec<String> {
 
 // ---- from their line to our parameters
 
+/// The places of all members that were made, by method: this proves that no builder was forgotten.
+static MADE: LazyLock<Mutex<BTreeMap<String, BTreeSet<String>>>> = LazyLock::new(Mutex::default);
+
+fn record(method: &str, params: Option<&RawValue>) {
+    fn walk(value: &Value, at: &str, places: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(members) => {
+                for (name, member) in members {
+                    let place = format!("{at}/{name}");
+                    // What is inside belongs to nobody.
+                    if name != "_meta" {
+                        walk(member, &place, places);
+                    }
+                    places.insert(place);
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| walk(item, &format!("{at}/*"), places)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    let value = params.map_or(Value::Null, |raw| serde_json::from_str(raw.get()).expect("raw JSON"));
+    let mut made = MADE.lock().expect("no test fails while it holds the lock");
+    walk(&value, "", made.entry(method.to_owned()).or_default());
+}
+
 /// Writes a request with the official types and reads its envelope with ours.
 fn request<T: Serialize>(method: &str, params: T) -> (MethodKind, Option<Box<RawValue>>) {
     let request = Request { id: v1::RequestId::Number(1), method: method.into(), params: Some(params) };
     let line = serde_json::to_string(&JsonRpcMessage::wrap(request)).expect("official types can be written");
     match Frame::parse(line.as_bytes()) {
         Ok(Frame::Request { method, params, .. }) => {
+            record(&method, params);
             let kind = MethodKind::from_name(&method).unwrap_or_else(|| panic!("`{method}` is not served"));
             (kind, params.map(ToOwned::to_owned))
         }
@@ -152,6 +182,7 @@ fn notification<T: Serialize>(method: &str, params: T) -> (MethodKind, Option<Bo
     let line = serde_json::to_string(&JsonRpcMessage::wrap(message)).expect("official types can be written");
     match Frame::parse(line.as_bytes()) {
         Ok(Frame::Notification { method, params }) => {
+            record(&method, params);
             let kind = MethodKind::from_name(&method).unwrap_or_else(|| panic!("`{method}` is not served"));
             (kind, params.map(ToOwned::to_owned))
         }
@@ -160,6 +191,34 @@ fn notification<T: Serialize>(method: &str, params: T) -> (MethodKind, Option<Bo
 }
 
 // ---- the tests
+
+/// Compares what the other tests make with the JSON Schema: each member of each call of a client is made somewhere.
+#[cfg(feature = "newest")]
+#[test]
+fn every_official_member_is_made() {
+    let tests: [fn(); 11] = [
+        initialize,
+        session_new,
+        session_load_resume_and_fork,
+        system_prompts,
+        session_prompt,
+        methods_that_name_a_session,
+        session_list,
+        session_set_mode,
+        session_set_config_option,
+        authenticate,
+        cancel_request,
+    ];
+    tests.iter().for_each(|test| test());
+    let made = MADE.lock().expect("the tests above have passed");
+    let mut forgotten = BTreeSet::new();
+    for (method, places) in zeroclaw_schema_judges::JsonSchema::official().client_calls() {
+        let made = made.get(&method).cloned().unwrap_or_default();
+        forgotten.extend(places.difference(&made).map(|place| format!("{method} {place}")));
+    }
+    // It has no parameters but that, and is not served: see `every_stable_method_is_served`.
+    assert_eq!(forgotten, BTreeSet::from(["logout /_meta".to_owned()]));
+}
 
 #[test]
 fn initialize() {
@@ -170,17 +229,20 @@ fn initialize() {
         let [read, write, terminal, auth, session, options, boolean, elicitation, form, url, plan, has_fs_meta] = flags;
         let fs = v1::FileSystemCapabilities::new().read_text_file(read).write_text_file(write);
         let fs = fs.meta(has_fs_meta.then(v1::Meta::new));
-        let boolean = boolean.then(v1::BooleanConfigOptionCapabilities::new);
-        let options = options.then(|| v1::SessionConfigOptionsCapabilities::new().boolean(boolean));
-        let session = session.then(|| v1::ClientSessionCapabilities::new().config_options(options));
-        let (form_marker, url_marker) =
-            (form.then(v1::ElicitationFormCapabilities::new), url.then(v1::ElicitationUrlCapabilities::new));
-        let asks = elicitation.then(|| v1::ElicitationCapabilities::new().form(form_marker).url(url_marker));
+        let boolean = boolean.then(|| v1::BooleanConfigOptionCapabilities::new().meta(meta.clone()));
+        let options = options.then(|| v1::SessionConfigOptionsCapabilities::new().boolean(boolean).meta(meta.clone()));
+        let session = session.then(|| v1::ClientSessionCapabilities::new().config_options(options).meta(meta.clone()));
+        let (form_marker, url_marker) = (
+            form.then(|| v1::ElicitationFormCapabilities::new().meta(meta.clone())),
+            url.then(|| v1::ElicitationUrlCapabilities::new().meta(meta.clone())),
+        );
+        let asks = elicitation
+            .then(|| v1::ElicitationCapabilities::new().form(form_marker).url(url_marker).meta(meta.clone()));
         let capabilities = v1::ClientCapabilities::new()
             .fs(fs)
             .terminal(terminal)
             .session(session)
-            .auth(v1::AuthCapabilities::new().terminal(auth))
+            .auth(v1::AuthCapabilities::new().terminal(auth).meta(meta.clone()))
             .elicitation(asks)
             .meta(meta.clone());
         #[cfg(feature = "newest")]
@@ -403,7 +465,7 @@ fn authenticate() {
     });
 }
 
-fn official_id(id: &serde_json::Value) -> v1::RequestId {
+fn official_id(id: &Value) -> v1::RequestId {
     serde_json::from_value(id.clone()).expect("an official id")
 }
 
@@ -414,7 +476,7 @@ fn cancel_request() {
         let (kind, params) = notification("$/cancel_request", official);
         assert_eq!(kind, MethodKind::CancelRequest);
         let ours = CancelRequestParams::parse(params.as_deref()).expect("an official notification");
-        assert_eq!(serde_json::from_str::<serde_json::Value>(ours.request_id.get()).expect("raw JSON"), id);
+        assert_eq!(serde_json::from_str::<Value>(ours.request_id.get()).expect("raw JSON"), id);
     });
 }
 
@@ -456,11 +518,11 @@ fn errors_of_a_client() {
     });
 }
 
-fn answer_line<T: Serialize>(id: &serde_json::Value, outcome: Result<T, v1::Error>) -> String {
+fn answer_line<T: Serialize>(id: &Value, outcome: Result<T, v1::Error>) -> String {
     let response = Response::new(official_id(id), outcome);
     serde_json::to_string(&JsonRpcMessage::wrap(response)).expect("official types can be written")
 }
 
-fn json_of(id: &RequestId) -> serde_json::Value {
+fn json_of(id: &RequestId) -> Value {
     serde_json::from_str(id.as_json()).expect("an id is JSON")
 }

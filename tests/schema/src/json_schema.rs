@@ -2,7 +2,10 @@
 //! The schema's root accepts whatever any definition accepts, so a wrong message could hide behind another one:
 //! the definition is selected by method and direction instead.
 
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::LazyLock,
+};
 
 use jsonschema::Validator;
 use serde_json::{Value, json};
@@ -80,17 +83,36 @@ impl JsonSchema {
         self.judge("error", error)
     }
 
-    /// The methods a client may call, and for each the names of its parameters.
+    /// The methods a client may call, and for each the place of every member that its parameters may have: names with
+    /// slashes between, `*` for the elements of a list.
     #[must_use]
-    pub fn client_calls(&self) -> BTreeMap<String, Vec<String>> {
+    pub fn client_calls(&self) -> BTreeMap<String, BTreeSet<String>> {
         let definitions = self.document["$defs"].as_object();
         let calls = definitions.into_iter().flatten().filter_map(|(name, definition)| {
             let is_call = definition["x-side"] != "client" && !name.ends_with("Response");
             let method = definition["x-method"].as_str().filter(|_| is_call)?;
-            let fields = definition["properties"].as_object().into_iter().flatten();
-            Some((method.to_owned(), fields.map(|(field, _)| field.clone()).collect()))
+            let mut places = BTreeSet::new();
+            self.places(definition, "", &mut places);
+            Some((method.to_owned(), places))
         });
         calls.collect()
+    }
+
+    fn places(&self, schema: &Value, at: &str, places: &mut BTreeSet<String>) {
+        if let Some(name) = schema["$ref"].as_str().and_then(|link| link.strip_prefix("#/$defs/")) {
+            self.places(&self.document["$defs"][name], at, places);
+        }
+        for choice in ["oneOf", "anyOf", "allOf"].into_iter().filter_map(|word| schema[word].as_array()).flatten() {
+            self.places(choice, at, places);
+        }
+        if schema["items"].is_object() {
+            self.places(&schema["items"], &format!("{at}/*"), places);
+        }
+        for (name, member) in schema["properties"].as_object().into_iter().flatten() {
+            let place = format!("{at}/{name}");
+            self.places(member, &place, places);
+            places.insert(place);
+        }
     }
 
     fn judge(&self, key: &str, value: &Value) -> Result<(), String> {
