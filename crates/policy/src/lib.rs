@@ -14,6 +14,7 @@
 //! ```
 
 mod action;
+mod grant;
 mod judge;
 mod path;
 mod permit;
@@ -21,6 +22,7 @@ mod rules;
 pub mod shell;
 
 pub use action::{Action, Replaces};
+pub use grant::{Grant, MAX_RULE};
 pub use judge::{Decision, Judgement, Pending, Reason, Refusal, judge};
 pub use path::{MAX_PATH, PathError, Root, RootKind, RootedPath, Roots};
 pub use permit::Permit;
