@@ -49,6 +49,12 @@ pub enum StoreError {
         /// What it is about.
         what: &'static str,
     },
+    /// The agent has [`MAX_APPROVALS`](crate::MAX_APPROVALS) rules in this directory.
+    #[error("there are {limit} approvals for this agent and directory, which is the limit")]
+    TooMany {
+        /// The limit.
+        limit: usize,
+    },
     /// Another process holds the write lock longer than the busy timeout; trying again may succeed.
     #[error("the session store is busy")]
     Busy,

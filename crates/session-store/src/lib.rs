@@ -4,6 +4,7 @@
 //! It refuses to know what an event or a message means: payloads come back exactly as they went in.
 //! Only that an event is a JSON object on one line is checked when it is read, because a damaged one would break what is sent after it.
 
+mod approval;
 mod error;
 mod memory;
 mod record;
@@ -11,6 +12,7 @@ mod rules;
 mod sqlite;
 mod store;
 
+pub use approval::{ApprovalQuery, ApprovalRecord, MAX_APPROVALS, NewApproval, Ruling};
 pub use error::{Cause, ClaimError, OpenError, StoreError};
 pub use memory::MemoryStore;
 pub use record::{

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use bytes::Bytes;
 
+use crate::approval::{ApprovalQuery, ApprovalRecord, MAX_APPROVALS, NewApproval};
 use crate::error::{ClaimError, StoreError};
 use crate::record::{
     Batch, EventRecord, ListQuery, MessageRecord, NewSession, SessionPatch, SessionRecord, TurnEnd, TurnRecord,
@@ -27,6 +28,8 @@ pub struct MemoryStore {
 #[derive(Default)]
 struct Inner {
     sessions: BTreeMap<Arc<str>, Session>,
+    approvals: BTreeMap<u64, NewApproval>,
+    last_approval: u64,
     bytes: usize,
     closed: bool,
 }
@@ -310,6 +313,7 @@ impl SessionStore for MemoryStore {
         let mut inner = self.open()?;
         match inner.sessions.remove(id) {
             Some(session) => {
+                inner.approvals.retain(|_, approval| &*approval.session != id);
                 inner.bytes = inner.bytes.saturating_sub(session.bytes);
                 Ok(true)
             }
@@ -317,10 +321,40 @@ impl SessionStore for MemoryStore {
         }
     }
 
+    async fn add_approval(&self, new: NewApproval) -> Result<u64, StoreError> {
+        let mut inner = self.open()?;
+        if let Some((id, known)) = inner.approvals.iter_mut().find(|(_, known)| known.is_about_the_same(&new)) {
+            *known = new;
+            return Ok(*id);
+        }
+        if inner.approvals.values().filter(|known| known.is_beside(&new)).count() >= MAX_APPROVALS {
+            return Err(StoreError::TooMany { limit: MAX_APPROVALS });
+        }
+        inner.last_approval += 1;
+        let id = inner.last_approval;
+        inner.approvals.insert(id, new);
+        Ok(id)
+    }
+
+    async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<ApprovalRecord>, StoreError> {
+        let inner = self.open()?;
+        let wanted = |approval: &NewApproval| {
+            query.agent.as_ref().is_none_or(|agent| *agent == approval.agent)
+                && query.workspace.as_ref().is_none_or(|path| path.as_os_str() == approval.workspace.as_os_str())
+        };
+        let found = inner.approvals.iter().filter(|(_, approval)| wanted(approval));
+        Ok(found.map(|(id, approval)| ApprovalRecord { id: *id, approval: approval.clone() }).collect())
+    }
+
+    async fn revoke_approval(&self, id: u64) -> Result<bool, StoreError> {
+        Ok(self.open()?.approvals.remove(&id).is_some())
+    }
+
     async fn close(&self) -> Result<(), StoreError> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.closed = true;
         inner.sessions.clear();
+        inner.approvals.clear();
         inner.bytes = 0;
         Ok(())
     }

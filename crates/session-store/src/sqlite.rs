@@ -26,7 +26,8 @@ use self::codec::StoredSession;
 use self::owners::Owners;
 use self::patience::Patience;
 use self::reader::{Asked, Read};
-use self::writer::{Change, Command, Pending, Place, Writer};
+use self::writer::{Change, Command, Done, Pending, Place, Writer};
+use crate::approval::{ApprovalQuery, ApprovalRecord, NewApproval};
 use crate::error::{ClaimError, OpenError, StoreError};
 use crate::record::{
     Batch, EventRecord, ListQuery, MessageRecord, NewSession, SessionPatch, SessionRecord, TurnEnd, TurnRecord,
@@ -131,7 +132,7 @@ impl SqliteStore {
         })
     }
 
-    async fn change(&self, change: Change) -> Result<bool, StoreError> {
+    async fn change(&self, change: Change) -> Result<Done, StoreError> {
         let Some(changes) = &self.changes else {
             return Err(StoreError::ReadOnly { reason: "it was opened for reading".into() });
         };
@@ -256,7 +257,23 @@ impl SessionStore for SqliteStore {
     }
 
     async fn delete(&self, id: &str) -> Result<bool, StoreError> {
-        self.change(Change::Delete(id.into())).await
+        Ok(self.change(Change::Delete(id.into())).await? == Done::Made)
+    }
+
+    async fn add_approval(&self, new: NewApproval) -> Result<u64, StoreError> {
+        match self.change(Change::Approve(new)).await? {
+            Done::Added(id) => Ok(id),
+            // Only a task that has gone wrong answers an addition with anything else.
+            Done::Nothing | Done::Made => Err(StoreError::Closed),
+        }
+    }
+
+    async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<ApprovalRecord>, StoreError> {
+        self.read(|reply| Read::Approvals(query, reply)).await
+    }
+
+    async fn revoke_approval(&self, id: u64) -> Result<bool, StoreError> {
+        Ok(self.change(Change::Revoke(id)).await? == Done::Made)
     }
 
     async fn close(&self) -> Result<(), StoreError> {

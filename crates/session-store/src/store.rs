@@ -6,6 +6,7 @@ use std::fmt::Debug;
 
 use async_trait::async_trait;
 
+use crate::approval::{ApprovalQuery, ApprovalRecord, NewApproval};
 use crate::error::{ClaimError, StoreError};
 use crate::record::{
     Batch, EventRecord, ListQuery, MessageRecord, NewSession, SessionPatch, SessionRecord, TurnEnd, TurnRecord,
@@ -106,11 +107,24 @@ pub trait SessionStore: Send + Sync + Debug {
     /// The `prompt` of the last turns is left empty: a page of prompts could be very large.
     async fn list(&self, query: ListQuery) -> Result<Vec<SessionRecord>, StoreError>;
 
-    /// Removes a session with all that belongs to it; `false` when there is none.
+    /// Removes a session with all that belongs to it, the approvals made in it included; `false` when there is none.
     ///
     /// # Errors
     /// [`StoreError::HeldElsewhere`] while another living process owns it.
     async fn delete(&self, id: &str) -> Result<bool, StoreError>;
+
+    /// Keeps an approval; on return it is on the disk. One about the same tool and rule of the same agent and directory is
+    /// replaced by it and keeps its number. Gives back the number.
+    ///
+    /// # Errors
+    /// [`StoreError::TooMany`] beyond [`MAX_APPROVALS`](crate::MAX_APPROVALS).
+    async fn add_approval(&self, new: NewApproval) -> Result<u64, StoreError>;
+
+    /// The approvals that the query names, in the order of their numbers.
+    async fn approvals(&self, query: ApprovalQuery) -> Result<Vec<ApprovalRecord>, StoreError>;
+
+    /// Removes an approval; `false` when there is none with this number.
+    async fn revoke_approval(&self, id: u64) -> Result<bool, StoreError>;
 
     /// Writes out what waits and releases all sessions; later calls fail with [`StoreError::Closed`].
     ///

@@ -9,10 +9,13 @@ use std::sync::Arc;
 use sqlx::Row;
 use sqlx::sqlite::SqliteConnection;
 
-use super::codec::{INTERRUPTED, RUNNING, path_bytes, paths_column, store_error, to_column, to_number, turn_state};
+use super::codec::{
+    INTERRUPTED, RUNNING, path_bytes, paths_column, ruling, store_error, to_column, to_number, turn_state,
+};
 use super::insert::Inserts;
 use super::owners::{DeadOwner, Owners};
-use super::writer::Change;
+use super::writer::{Change, Done};
+use crate::approval::{MAX_APPROVALS, NewApproval};
 use crate::error::StoreError;
 use crate::record::{Batch, EventRecord, MessageRecord, NewSession, SessionPatch, TurnEnd, TurnStart, TurnState};
 use crate::rules::{Numbers, check_batch};
@@ -78,8 +81,8 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Makes one change; `false` when there was nothing to do.
-    pub(super) async fn apply(&mut self, change: &'a Change) -> Result<bool, Fault> {
+    /// Makes one change.
+    pub(super) async fn apply(&mut self, change: &'a Change) -> Result<Done, Fault> {
         match change {
             Change::Create(new) => self.create(new).await,
             Change::Claim(id) => self.claim(id).await,
@@ -90,6 +93,8 @@ impl<'a> Transaction<'a> {
             Change::Update(id, patch) => self.update(id, patch).await,
             Change::Delete(id) => self.delete(id).await,
             Change::Interrupt(id) => self.interrupt(id).await,
+            Change::Approve(new) => self.approve(new).await,
+            Change::Revoke(id) => self.revoke(*id).await,
         }
     }
 
@@ -111,7 +116,7 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    async fn create(&mut self, new: &NewSession) -> Result<bool, Fault> {
+    async fn create(&mut self, new: &NewSession) -> Result<Done, Fault> {
         let workspace = path_bytes(&new.workspace).map_err(Fault::Refused)?;
         let directories = paths_column(&new.additional_directories).map_err(Fault::Refused)?;
         let inserted = sqlx::query(
@@ -132,16 +137,16 @@ impl<'a> Transaction<'a> {
         }
         let entry = Entry { key: inserted.last_insert_rowid(), numbers: Numbers::default() };
         self.entries.insert(Arc::clone(&new.id), Some(entry));
-        Ok(true)
+        Ok(Done::Made)
     }
 
-    async fn claim(&mut self, id: &Arc<str>) -> Result<bool, Fault> {
+    async fn claim(&mut self, id: &Arc<str>) -> Result<Done, Fault> {
         let Some((key, owner)) = self.owner(id).await? else {
             return Err(Fault::Refused(StoreError::NotFound));
         };
         if let Some(owner) = owner {
             if owner == self.owners.instance() {
-                return Ok(false);
+                return Ok(Done::Nothing);
             }
             let Some(dead) = self.owners.dead(&owner).await.map_err(Fault::Failed)? else {
                 return Err(Fault::Refused(StoreError::HeldElsewhere));
@@ -154,10 +159,10 @@ impl<'a> Transaction<'a> {
             .bind(key)
             .execute(&mut *self.connection)
             .await?;
-        Ok(true)
+        Ok(Done::Made)
     }
 
-    async fn release(&mut self, id: &Arc<str>) -> Result<bool, Fault> {
+    async fn release(&mut self, id: &Arc<str>) -> Result<Done, Fault> {
         match self.owner(id).await? {
             Some((key, Some(owner))) if owner == self.owners.instance() => {
                 self.interrupt_turn(key).await?;
@@ -166,20 +171,20 @@ impl<'a> Transaction<'a> {
                     .execute(&mut *self.connection)
                     .await?;
                 self.entries.insert(Arc::clone(id), None);
-                Ok(true)
+                Ok(Done::Made)
             }
-            Some(_) | None => Ok(false),
+            Some(_) | None => Ok(Done::Nothing),
         }
     }
 
-    async fn append(&mut self, id: &Arc<str>, batch: &'a Batch) -> Result<bool, Fault> {
+    async fn append(&mut self, id: &Arc<str>, batch: &'a Batch) -> Result<Done, Fault> {
         let mut entry = self.entry(id).await?;
         check_batch(&mut entry.numbers, batch).map_err(Fault::Refused)?;
         self.gather(id, entry, batch);
-        Ok(true)
+        Ok(Done::Made)
     }
 
-    async fn begin_turn(&mut self, id: &Arc<str>, start: &'a TurnStart) -> Result<bool, Fault> {
+    async fn begin_turn(&mut self, id: &Arc<str>, start: &'a TurnStart) -> Result<Done, Fault> {
         let mut entry = self.entry(id).await?;
         entry.numbers.begin_turn(start.turn).map_err(Fault::Refused)?;
         check_batch(&mut entry.numbers, &start.batch).map_err(Fault::Refused)?;
@@ -198,10 +203,10 @@ impl<'a> Transaction<'a> {
         .await?;
         self.touch(entry.key, start.started_at_ms).await?;
         self.gather(id, entry, &start.batch);
-        Ok(true)
+        Ok(Done::Made)
     }
 
-    async fn end_turn(&mut self, id: &Arc<str>, end: &'a TurnEnd) -> Result<bool, Fault> {
+    async fn end_turn(&mut self, id: &Arc<str>, end: &'a TurnEnd) -> Result<Done, Fault> {
         let mut entry = self.entry(id).await?;
         if end.state == TurnState::Running {
             return Err(Fault::Refused(StoreError::TurnState));
@@ -235,10 +240,10 @@ impl<'a> Transaction<'a> {
         entry.numbers.end_turn(end.turn);
         self.touch(entry.key, end.ended_at_ms).await?;
         self.gather(id, entry, &end.batch);
-        Ok(true)
+        Ok(Done::Made)
     }
 
-    async fn update(&mut self, id: &str, patch: &SessionPatch) -> Result<bool, Fault> {
+    async fn update(&mut self, id: &str, patch: &SessionPatch) -> Result<Done, Fault> {
         let directories =
             patch.additional_directories.as_deref().map(paths_column).transpose().map_err(Fault::Refused)?;
         let updated = sqlx::query(
@@ -259,13 +264,13 @@ impl<'a> Transaction<'a> {
         .await?;
         match updated.rows_affected() {
             0 => Err(Fault::Refused(StoreError::NotFound)),
-            _ => Ok(true),
+            _ => Ok(Done::Made),
         }
     }
 
-    async fn delete(&mut self, id: &Arc<str>) -> Result<bool, Fault> {
+    async fn delete(&mut self, id: &Arc<str>) -> Result<Done, Fault> {
         let Some((key, owner)) = self.owner(id).await? else {
-            return Ok(false);
+            return Ok(Done::Nothing);
         };
         if let Some(owner) = owner
             && owner != self.owners.instance()
@@ -284,11 +289,49 @@ impl<'a> Transaction<'a> {
         ] {
             sqlx::query(statement).bind(key).execute(&mut *self.connection).await?;
         }
+        sqlx::query("DELETE FROM approvals WHERE session = ?1").bind(&**id).execute(&mut *self.connection).await?;
         self.entries.insert(Arc::clone(id), None);
-        Ok(true)
+        Ok(Done::Made)
     }
 
-    async fn interrupt(&mut self, id: &Arc<str>) -> Result<bool, Fault> {
+    async fn approve(&mut self, new: &NewApproval) -> Result<Done, Fault> {
+        let workspace = path_bytes(&new.workspace).map_err(Fault::Refused)?;
+        if new.rule.contains('\0') {
+            return Err(Fault::Refused(StoreError::Invalid { what: "rule" }));
+        }
+        let limit = i64::try_from(MAX_APPROVALS).unwrap_or(i64::MAX);
+        let added = sqlx::query(
+            "INSERT INTO approvals (agent, workspace, tool, rule, ruling, session, created_at_ms)
+            SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7
+            WHERE (SELECT COUNT(*) FROM approvals WHERE agent = ?1 AND workspace = ?2) < ?8
+                OR EXISTS (SELECT 1 FROM approvals WHERE agent = ?1 AND workspace = ?2 AND tool = ?3 AND rule = ?4)
+            ON CONFLICT (agent, workspace, tool, rule) DO UPDATE SET
+                ruling = excluded.ruling, session = excluded.session, created_at_ms = excluded.created_at_ms
+            RETURNING id",
+        )
+        .bind(&*new.agent)
+        .bind(workspace)
+        .bind(&*new.tool)
+        .bind(&*new.rule)
+        .bind(ruling(new.ruling))
+        .bind(&*new.session)
+        .bind(new.created_at_ms)
+        .bind(limit)
+        .fetch_optional(&mut *self.connection)
+        .await?;
+        match added {
+            Some(row) => Ok(Done::Added(to_number(row.try_get(0)?, "id").map_err(Fault::Failed)?)),
+            None => Err(Fault::Refused(StoreError::TooMany { limit: MAX_APPROVALS })),
+        }
+    }
+
+    async fn revoke(&mut self, id: u64) -> Result<Done, Fault> {
+        let Ok(id) = to_column(id) else { return Ok(Done::Nothing) };
+        let gone = sqlx::query("DELETE FROM approvals WHERE id = ?1").bind(id).execute(&mut *self.connection).await?;
+        Ok(if gone.rows_affected() == 0 { Done::Nothing } else { Done::Made })
+    }
+
+    async fn interrupt(&mut self, id: &Arc<str>) -> Result<Done, Fault> {
         let running = sqlx::query(
             "SELECT t.session, t.owner FROM turns AS t JOIN sessions AS s ON t.session = s.key
             WHERE s.id = ?1 AND t.state = ?2",
@@ -298,16 +341,16 @@ impl<'a> Transaction<'a> {
         .fetch_optional(&mut *self.connection)
         .await?;
         let Some(row) = running else {
-            return Ok(false);
+            return Ok(Done::Nothing);
         };
         let key: i64 = row.try_get(0)?;
         let owner: String = row.try_get(1)?;
         // Asked again under the write lock: the turn may have gone to somebody alive since the reader saw it.
         if owner == self.owners.instance() || self.owners.dead(&owner).await.map_err(Fault::Failed)?.is_none() {
-            return Ok(false);
+            return Ok(Done::Nothing);
         }
         self.interrupt_turn(key).await?;
-        Ok(true)
+        Ok(Done::Made)
     }
 
     /// The key and the owner of a session.

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
+use crate::approval::{ApprovalRecord, NewApproval, Ruling};
 use crate::error::StoreError;
 use crate::record::{EventKind, EventRecord, MessageRecord, SessionRecord, TurnRecord, TurnState};
 
@@ -120,6 +121,35 @@ pub(super) fn turn_state(state: TurnState) -> i64 {
         TurnState::Failed => 3,
         TurnState::Interrupted => INTERRUPTED,
     }
+}
+
+pub(super) fn ruling(ruling: Ruling) -> i64 {
+    match ruling {
+        Ruling::Allow => 0,
+        Ruling::Reject => 1,
+    }
+}
+
+/// Reads `id, agent, workspace, tool, rule, ruling, session, created_at_ms`.
+pub(super) fn read_approval(row: &SqliteRow) -> Result<ApprovalRecord, StoreError> {
+    let workspace: Vec<u8> = row.try_get(2).map_err(store_error)?;
+    let session: String = row.try_get(6).map_err(store_error)?;
+    Ok(ApprovalRecord {
+        id: to_number(row.try_get(0).map_err(store_error)?, "id")?,
+        approval: NewApproval {
+            agent: row.try_get(1).map_err(store_error)?,
+            workspace: read_path(&workspace)?,
+            tool: row.try_get(3).map_err(store_error)?,
+            rule: row.try_get(4).map_err(store_error)?,
+            ruling: match row.try_get(5).map_err(store_error)? {
+                0_i64 => Ruling::Allow,
+                1 => Ruling::Reject,
+                _ => return Err(corrupt("ruling")),
+            },
+            session: session.into(),
+            created_at_ms: row.try_get(7).map_err(store_error)?,
+        },
+    })
 }
 
 fn read_turn_state(column: i64) -> Result<TurnState, StoreError> {

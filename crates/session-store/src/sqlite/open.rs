@@ -17,7 +17,7 @@ use super::file::{self, Aside, Identity};
 use super::insert::MAX_STATEMENTS;
 use super::owners::{Owners, create_private_directory};
 use super::reader::identify;
-use super::schema::{APPLICATION_ID, CREATE, SCHEMA_VERSION};
+use super::schema::{APPLICATION_ID, CREATE, FROM_VERSION_1, OLDEST_VERSION, SCHEMA_VERSION};
 use super::{SqliteOptions, SyncMode};
 use crate::error::{OpenError, StoreError};
 
@@ -41,6 +41,8 @@ const OTHER_STATEMENTS: usize = 64;
 /// What is at the path.
 enum Found {
     Ours(SqliteConnection),
+    /// Ours, by an older definition.
+    Older(SqliteConnection),
     Missing,
     Foreign,
     Damaged,
@@ -63,6 +65,11 @@ pub(super) async fn open(options: &SqliteOptions, owners: &Arc<Owners>) -> Resul
         let named = blocking(path, file::identity).await?;
         let reader = match look(path, options.busy_timeout).await? {
             Found::Ours(reader) => reader,
+            Found::Older(reader) => {
+                let _ = reader.close().await;
+                prepare(options).await?;
+                continue;
+            }
             Found::Missing | Found::Foreign | Found::Damaged | Found::NeedsRecovery => {
                 prepare(options).await?;
                 continue;
@@ -91,7 +98,7 @@ pub(super) async fn open(options: &SqliteOptions, owners: &Arc<Owners>) -> Resul
 /// Opens the store for reading only. Changes nothing, and marks nothing.
 pub(super) async fn open_read_only(path: &Path, timeout: Duration) -> Result<SqliteConnection, OpenError> {
     match look(path, timeout).await? {
-        Found::Ours(reader) => Ok(reader),
+        Found::Ours(reader) | Found::Older(reader) => Ok(reader),
         Found::Missing => Err(OpenError::NotFound { path: path.to_owned() }),
         Found::Foreign | Found::Damaged => Err(OpenError::NotAStore { path: path.to_owned() }),
         Found::NeedsRecovery => Err(OpenError::Busy { path: path.to_owned() }),
@@ -125,6 +132,7 @@ async fn look_once(path: &Path, timeout: Duration) -> Result<Option<Found>, Open
             let _ = reader.close().await;
             return Err(OpenError::NewerSchema { path: path.to_owned(), found, supported: SCHEMA_VERSION });
         }
+        Ok((reader, Some(OLDEST_VERSION..))) => Found::Older(reader),
         Ok((reader, _)) => {
             let _ = reader.close().await;
             // SQLite takes an empty file for an empty database.
@@ -153,6 +161,10 @@ async fn prepare(options: &SqliteOptions) -> Result<(), OpenError> {
         // Another process was first.
         Found::Ours(reader) => {
             let _ = reader.close().await;
+        }
+        Found::Older(reader) => {
+            let _ = reader.close().await;
+            upgrade(path, timeout).await.map_err(|error| store(path, store_error(error)))?;
         }
         Found::Missing => {
             // A journal without its database would be played back into the fresh one.
@@ -228,6 +240,18 @@ async fn create(path: &Path, timeout: Duration) -> Result<(), OpenError> {
     .await;
     built.map_err(|error| store(path, store_error(error)))?;
     blocking(path, move |path| file::finish_fresh(&fresh, path)).await
+}
+
+/// Adds what the present definition has more, in one transaction: a process that dies meanwhile leaves the file as it was.
+async fn upgrade(path: &Path, timeout: Duration) -> Result<(), sqlx::Error> {
+    let mut connection = base_options(path, timeout).synchronous(SqliteSynchronous::Full).connect().await?;
+    let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+    // Asked again: another process may have been first.
+    if identify(&mut transaction, APPLICATION_ID).await? == Some(OLDEST_VERSION) {
+        sqlx::raw_sql(FROM_VERSION_1).execute(&mut *transaction).await?;
+    }
+    transaction.commit().await?;
+    connection.close().await
 }
 
 /// Lets a writing connection roll back what a dead process left in a journal.

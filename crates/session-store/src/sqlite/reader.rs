@@ -10,8 +10,11 @@ use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{Connection, Row};
 use tokio::sync::{mpsc, oneshot};
 
-use super::codec::{self, StoredSession, path_bytes, read_event, read_message, read_session, read_turn, store_error};
+use super::codec::{
+    self, StoredSession, path_bytes, read_approval, read_event, read_message, read_session, read_turn, store_error,
+};
 use super::patience::{Patience, Since};
+use crate::approval::{ApprovalQuery, ApprovalRecord};
 use crate::error::StoreError;
 use crate::record::{EventRecord, ListQuery, MessageRecord, SessionRecord, TurnRecord};
 use crate::store::MAX_PAGE_BYTES;
@@ -38,6 +41,7 @@ pub(super) enum Read {
     Messages(Arc<str>, Reply<Vec<MessageRecord>>),
     Turns(Arc<str>, Reply<Vec<TurnRecord>>),
     List(ListQuery, Reply<Vec<SessionRecord>>),
+    Approvals(ApprovalQuery, Reply<Vec<ApprovalRecord>>),
     Close(oneshot::Sender<()>),
 }
 
@@ -110,6 +114,9 @@ pub(super) async fn run(mut connection: SqliteConnection, mut reads: mpsc::Recei
             }
             Read::List(query, reply) => {
                 answer(&patience, lost, reply, list(&mut connection, query)).await;
+            }
+            Read::Approvals(query, reply) => {
+                answer(&patience, lost, reply, approvals(&mut connection, query)).await;
             }
             Read::Close(reply) => {
                 closed = Some(reply);
@@ -239,6 +246,27 @@ async fn list(connection: &mut SqliteConnection, query: ListQuery) -> Result<Vec
         sessions.push(read_session(&row)?.record);
     }
     Ok(sessions)
+}
+
+async fn approvals(connection: &mut SqliteConnection, query: ApprovalQuery) -> Result<Vec<ApprovalRecord>, StoreError> {
+    // A file of version 1 that is only looked at has none.
+    let table = sqlx::query("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'approvals'");
+    if table.fetch_optional(&mut *connection).await.map_err(store_error)?.is_none() {
+        return Ok(Vec::new());
+    }
+    let workspace = query.workspace.as_deref().map(path_bytes).transpose()?;
+    let mut stream = sqlx::query(
+        "SELECT id, agent, workspace, tool, rule, ruling, session, created_at_ms FROM approvals
+        WHERE (?1 IS NULL OR agent = ?1) AND (?2 IS NULL OR workspace = ?2) ORDER BY id",
+    )
+    .bind(query.agent)
+    .bind(workspace)
+    .fetch(connection);
+    let mut approvals = Vec::new();
+    while let Some(row) = stream.try_next().await.map_err(store_error)? {
+        approvals.push(read_approval(&row)?);
+    }
+    Ok(approvals)
 }
 
 /// Checks that the file is ours and returns its schema version, `None` when it is not ours.

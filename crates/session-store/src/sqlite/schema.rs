@@ -4,13 +4,40 @@
 pub(super) const APPLICATION_ID: u32 = 0x5A43_4150;
 
 /// The version of the tables below, kept in `user_version`.
-pub(super) const SCHEMA_VERSION: u32 = 1;
+pub(super) const SCHEMA_VERSION: u32 = 2;
+
+/// The oldest version that is brought up to the present one.
+pub(super) const OLDEST_VERSION: u32 = 1;
+
+/// The table that version 2 has brought. Its numbers are never reused: one that was shown for revoking means that one for ever.
+macro_rules! approvals {
+    () => {
+        "CREATE TABLE approvals (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    agent TEXT NOT NULL,
+    workspace BLOB NOT NULL,
+    tool TEXT NOT NULL,
+    rule TEXT NOT NULL,
+    ruling INTEGER NOT NULL,
+    session TEXT NOT NULL,
+    created_at_ms INTEGER NOT NULL,
+    UNIQUE (agent, workspace, tool, rule)
+) STRICT;
+CREATE INDEX approvals_by_session ON approvals (session);
+"
+    };
+}
+
+/// Brings a file of version 1 up to the present one. The other tables are as they were, so a process that has the file open
+/// by the older definition works on.
+pub(super) const FROM_VERSION_1: &str = concat!(approvals!(), "PRAGMA user_version = 2;");
 
 /// The tables of a fresh file.
 ///
 /// Session keys are never reused, so rows that outlive a half-deleted session by some fault can never turn up in another
 /// one. The partial indexes hold only the live sessions and the running turns: they cost nothing on the append path.
-pub(super) const CREATE: &str = "
+pub(super) const CREATE: &str = concat!(
+    "
 BEGIN IMMEDIATE;
 CREATE TABLE sessions (
     key INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -55,10 +82,13 @@ CREATE TABLE turns (
     PRIMARY KEY (session, turn)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX turns_running ON turns (owner) WHERE state = 0;
-PRAGMA application_id = 1514357072;
-PRAGMA user_version = 1;
+",
+    approvals!(),
+    "PRAGMA application_id = 1514357072;
+PRAGMA user_version = 2;
 COMMIT;
-";
+"
+);
 
 #[cfg(test)]
 mod tests;

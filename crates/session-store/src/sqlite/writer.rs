@@ -20,6 +20,7 @@ use super::file::{self, Identity};
 use super::insert::Inserts;
 use super::owners::{Owners, blocking};
 use super::patience::{Patience, Since};
+use crate::approval::NewApproval;
 use crate::error::StoreError;
 use crate::record::{Batch, NewSession, SessionPatch, TurnEnd, TurnStart};
 use crate::rules::batch_cost;
@@ -45,13 +46,25 @@ pub(super) enum Change {
     Delete(Arc<str>),
     /// Marks the running turn of a session as interrupted when its owner is dead.
     Interrupt(Arc<str>),
+    Approve(NewApproval),
+    Revoke(u64),
+}
+
+/// What a change has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Done {
+    /// There was nothing to do.
+    Nothing,
+    /// It is made.
+    Made,
+    /// What was added has this number.
+    Added(u64),
 }
 
 /// A change and who waits for it.
 pub(super) struct Pending {
     pub(super) change: Change,
-    /// `true` unless the change found nothing to do.
-    pub(super) reply: oneshot::Sender<Result<bool, StoreError>>,
+    pub(super) reply: oneshot::Sender<Result<Done, StoreError>>,
     pub(super) since: Since,
     /// Holds the room of the payload in the queue until the call is answered.
     pub(super) _room: OwnedSemaphorePermit,
@@ -92,7 +105,13 @@ impl Change {
             Change::Begin(_, start) => batch_cost(&start.batch).saturating_add(start.prompt.len()),
             Change::End(_, end) => batch_cost(&end.batch),
             Change::Update(_, patch) => patch.config.as_ref().map_or(0, bytes::Bytes::len),
-            Change::Create(_) | Change::Claim(_) | Change::Release(_) | Change::Delete(_) | Change::Interrupt(_) => 0,
+            Change::Approve(new) => new.rule.len(),
+            Change::Create(_)
+            | Change::Claim(_)
+            | Change::Release(_)
+            | Change::Delete(_)
+            | Change::Interrupt(_)
+            | Change::Revoke(_) => 0,
         }
     }
 
@@ -100,7 +119,7 @@ impl Change {
     /// The many appends of a turn are vouched for by its end.
     fn relies_on_the_file(&self) -> bool {
         match self {
-            Change::Create(_) | Change::Begin(..) | Change::End(..) => true,
+            Change::Create(_) | Change::Begin(..) | Change::End(..) | Change::Approve(_) | Change::Revoke(_) => true,
             Change::Claim(_)
             | Change::Release(_)
             | Change::Append(..)
@@ -118,6 +137,23 @@ impl Change {
             | Change::Append(..)
             | Change::Begin(..)
             | Change::End(..)
+            | Change::Update(..)
+            | Change::Delete(_)
+            | Change::Interrupt(_)
+            | Change::Approve(_)
+            | Change::Revoke(_) => false,
+        }
+    }
+
+    /// Whether the answer promises more than to survive the process: that it is on the disk.
+    fn is_for_the_disk(&self) -> bool {
+        match self {
+            Change::End(..) | Change::Approve(_) | Change::Revoke(_) => true,
+            Change::Create(_)
+            | Change::Claim(_)
+            | Change::Release(_)
+            | Change::Append(..)
+            | Change::Begin(..)
             | Change::Update(..)
             | Change::Delete(_)
             | Change::Interrupt(_) => false,
@@ -230,7 +266,7 @@ impl Writer {
     }
 
     /// Makes the changes of a group in one transaction: one answer for each, or an error and nothing is changed.
-    async fn transact(&mut self, group: &[Pending]) -> Result<Vec<Result<bool, StoreError>>, StoreError> {
+    async fn transact(&mut self, group: &[Pending]) -> Result<Vec<Result<Done, StoreError>>, StoreError> {
         if group.is_empty() {
             return Ok(Vec::new());
         }
@@ -240,8 +276,8 @@ impl Writer {
         if group.iter().any(|pending| pending.change.takes_ownership()) {
             self.owners.hold().await?;
         }
-        let ends_turn = group.iter().any(|pending| matches!(pending.change, Change::End(..)));
-        let switch = self.sync == SyncMode::Turn && ends_turn;
+        let for_the_disk = group.iter().any(|pending| pending.change.is_for_the_disk());
+        let switch = self.sync == SyncMode::Turn && for_the_disk;
         if switch {
             self.execute("PRAGMA synchronous = FULL").await.map_err(store_error)?;
         }
@@ -259,7 +295,7 @@ impl Writer {
         &mut self,
         group: &[Pending],
         full: bool,
-    ) -> Result<Vec<Result<bool, StoreError>>, StoreError> {
+    ) -> Result<Vec<Result<Done, StoreError>>, StoreError> {
         if let Err(error) = self.begin().await {
             self.roll_back().await;
             return Err(store_error(error));

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::future::join_all;
 use zeroclaw_session_store::{
-    Batch, ClaimError, EventKind, EventRecord, ListCursor, ListQuery, MAX_BATCH_BYTES, MAX_PAGE_BYTES, NewSession,
-    SessionPatch, SessionRecord, SessionStore, StoreError, TurnEnd, TurnRecord, TurnState,
+    ApprovalQuery, ApprovalRecord, Batch, ClaimError, EventKind, EventRecord, ListCursor, ListQuery, MAX_APPROVALS,
+    MAX_BATCH_BYTES, MAX_PAGE_BYTES, NewApproval, NewSession, Ruling, SessionPatch, SessionRecord, SessionStore,
+    StoreError, TurnEnd, TurnRecord, TurnState,
 };
 
-use crate::support::{all_events, end, event, events, message, messages, padded, session, start};
+use crate::support::{all_events, approval, end, event, events, message, messages, padded, session, start};
 
 macro_rules! contract {
     ($($name:ident),* $(,)?) => {
@@ -57,10 +58,67 @@ contract!(
     a_batch_has_a_limit,
     concurrent_appends_all_land,
     a_conflict_hurts_only_its_caller,
+    approvals_are_kept_by_agent_and_directory,
+    approvals_have_a_limit,
+    a_deleted_session_takes_its_approvals_along,
     nothing_works_after_close,
 );
 
 type Store = Arc<dyn SessionStore>;
+
+async fn approvals_are_kept_by_agent_and_directory(store: Store) {
+    let here = approval("git status");
+    let elsewhere = NewApproval { workspace: PathBuf::from("/home/user"), ..here.clone() };
+    let other = NewApproval { agent: "other".to_owned(), ruling: Ruling::Reject, ..here.clone() };
+    let mut all = Vec::new();
+    for approval in [&here, &elsewhere, &other] {
+        let id = store.add_approval(approval.clone()).await.unwrap();
+        all.push(ApprovalRecord { id, approval: approval.clone() });
+    }
+    assert!(all.is_sorted_by(|one, next| one.id < next.id));
+    assert_eq!(store.approvals(ApprovalQuery::default()).await.unwrap(), all);
+    let of = |agent: Option<&str>, workspace: Option<&str>| ApprovalQuery {
+        agent: agent.map(str::to_owned),
+        workspace: workspace.map(PathBuf::from),
+    };
+    assert_eq!(store.approvals(of(Some("main"), None)).await.unwrap(), all[..2]);
+    assert_eq!(store.approvals(of(Some("main"), Some("/home/user"))).await.unwrap(), all[1..2]);
+    assert_eq!(store.approvals(of(Some("none"), None)).await.unwrap(), []);
+
+    // The later answer about the same counts.
+    let changed = NewApproval { ruling: Ruling::Reject, session: "b".into(), created_at_ms: 5_000, ..here.clone() };
+    assert_eq!(store.add_approval(changed.clone()).await.unwrap(), all[0].id);
+    all[0].approval = changed;
+    assert_eq!(store.approvals(ApprovalQuery::default()).await.unwrap(), all);
+
+    assert!(store.revoke_approval(all[1].id).await.unwrap());
+    assert!(!store.revoke_approval(all[1].id).await.unwrap());
+    assert!(!store.revoke_approval(u64::MAX).await.unwrap());
+    all.remove(1);
+    assert_eq!(store.approvals(ApprovalQuery::default()).await.unwrap(), all);
+}
+
+async fn approvals_have_a_limit(store: Store) {
+    let adding = (0..MAX_APPROVALS).map(|number| store.add_approval(approval(&number.to_string())));
+    assert!(join_all(adding).await.iter().all(Result::is_ok));
+    let more = store.add_approval(approval("one more")).await;
+    assert!(matches!(more, Err(StoreError::TooMany { limit: MAX_APPROVALS })), "{more:?}");
+    store.add_approval(approval("7")).await.unwrap();
+    let other = NewApproval { agent: "other".to_owned(), ..approval("one more") };
+    store.add_approval(other).await.unwrap();
+    assert_eq!(store.approvals(ApprovalQuery::default()).await.unwrap().len(), MAX_APPROVALS + 1);
+}
+
+async fn a_deleted_session_takes_its_approvals_along(store: Store) {
+    store.create_session(session("a")).await.unwrap();
+    store.create_session(session("b")).await.unwrap();
+    store.add_approval(approval("git status")).await.unwrap();
+    let kept = NewApproval { session: "b".into(), ..approval("git diff") };
+    let id = store.add_approval(kept.clone()).await.unwrap();
+    assert!(store.delete("a").await.unwrap());
+    let left = store.approvals(ApprovalQuery::default()).await.unwrap();
+    assert_eq!(left, [ApprovalRecord { id, approval: kept }]);
+}
 
 fn record(id: &str) -> SessionRecord {
     let new = session(id);

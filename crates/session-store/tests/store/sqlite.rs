@@ -2,17 +2,18 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::slice;
 use std::time::Duration;
 
 use futures::future::join_all;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection, Row};
 use zeroclaw_session_store::{
-    Batch, ClaimError, ListQuery, OpenError, SessionPatch, SessionStore, SqliteOptions, SqliteStore, StoreError,
-    SyncMode, TurnEnd, TurnState,
+    ApprovalQuery, ApprovalRecord, Batch, ClaimError, ListQuery, OpenError, SessionPatch, SessionStore, SqliteOptions,
+    SqliteStore, StoreError, SyncMode, TurnEnd, TurnState,
 };
 
-use crate::support::{all_events, database, end, events, messages, open, options, session, start};
+use crate::support::{all_events, approval, database, end, events, messages, open, options, session, start};
 
 async fn raw(path: &Path) -> SqliteConnection {
     SqliteConnectOptions::new().filename(path).create_if_missing(true).connect().await.unwrap()
@@ -185,15 +186,63 @@ async fn a_newer_schema_is_refused_untouched() {
     let directory = tempfile::tempdir().unwrap();
     let path = database(directory.path());
     open(directory.path(), "one").await.close().await.unwrap();
-    execute(&path, "PRAGMA user_version = 2").await;
+    execute(&path, "PRAGMA user_version = 3").await;
     let before = fs::read(&path).unwrap();
     let check = |result: Result<SqliteStore, OpenError>| match result {
-        Err(OpenError::NewerSchema { found, supported, .. }) => assert_eq!((found, supported), (2, 1)),
+        Err(OpenError::NewerSchema { found, supported, .. }) => assert_eq!((found, supported), (3, 2)),
         other => panic!("{other:?}"),
     };
     check(SqliteStore::open(options(directory.path(), "two")).await);
     check(SqliteStore::open_read_only(&path).await);
     assert_eq!(fs::read(&path).unwrap(), before);
+}
+
+/// Version 2 brought the approvals; a file of version 1 has nothing else that differs.
+async fn make_version_1(path: &Path) {
+    execute(path, "DROP TABLE approvals; PRAGMA user_version = 1").await;
+}
+
+#[tokio::test]
+async fn a_file_of_the_first_version_is_brought_up_to_date_in_its_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = database(directory.path());
+    let store = open(directory.path(), "one").await;
+    store.create_session(session("a")).await.unwrap();
+    store.append("a", events(1, 3)).await.unwrap();
+    store.close().await.unwrap();
+    make_version_1(&path).await;
+
+    let looking = SqliteStore::open_read_only(&path).await.unwrap();
+    assert_eq!(looking.approvals(ApprovalQuery::default()).await.unwrap(), []);
+    assert_eq!(looking.session("a").await.unwrap().unwrap().last_seq, 3);
+    looking.close().await.unwrap();
+
+    // Two at once: both find the old file, one changes it.
+    let (one, two) = (open(directory.path(), "two"), open(directory.path(), "three"));
+    let (one, two) = tokio::join!(one, two);
+    let id = one.add_approval(approval("git status")).await.unwrap();
+    let kept = two.approvals(ApprovalQuery::default()).await.unwrap();
+    assert_eq!(kept, [ApprovalRecord { id, approval: approval("git status") }]);
+    assert_eq!(all_events(&two, "a", 10).await, events(1, 3).events);
+    let names = files(directory.path());
+    assert!(names.iter().all(|name| name.starts_with("acp-sessions.db") && !name.contains("-1")), "{names:?}");
+}
+
+#[tokio::test]
+async fn approvals_outlive_the_store_and_are_seen_beside_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let one = open(directory.path(), "one").await;
+    let two = open(directory.path(), "two").await;
+    let id = one.add_approval(approval("git status")).await.unwrap();
+    // Dropped like a killed process.
+    drop(one);
+    let kept = ApprovalRecord { id, approval: approval("git status") };
+    assert_eq!(two.approvals(ApprovalQuery::default()).await.unwrap(), slice::from_ref(&kept));
+    assert!(two.revoke_approval(id).await.unwrap());
+    two.close().await.unwrap();
+    let again = open(directory.path(), "three").await;
+    assert_eq!(again.approvals(ApprovalQuery::default()).await.unwrap(), []);
+    assert!(again.add_approval(approval("git status")).await.unwrap() > id, "a number is never used twice");
 }
 
 #[tokio::test]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use zeroclaw_session_store::{
-    Batch, EventKind, EventRecord, MessageRecord, NewSession, SessionStore, SqliteOptions, SqliteStore, SyncMode,
-    TurnEnd, TurnStart, TurnState,
+    Batch, EventKind, EventRecord, MessageRecord, NewApproval, NewSession, Ruling, SessionStore, SqliteOptions,
+    SqliteStore, SyncMode, TurnEnd, TurnStart, TurnState,
 };
 
 pub(crate) fn options(directory: &Path, instance: &str) -> SqliteOptions {
@@ -33,6 +33,18 @@ pub(crate) fn session(id: &str) -> NewSession {
         agent: "main".to_owned(),
         created_at_ms: 1_000,
         additional_directories: vec![PathBuf::from("/opt/one"), PathBuf::from("/opt/two")],
+    }
+}
+
+pub(crate) fn approval(rule: &str) -> NewApproval {
+    NewApproval {
+        agent: "main".to_owned(),
+        workspace: PathBuf::from("/home/user/project"),
+        tool: "shell".to_owned(),
+        rule: rule.to_owned(),
+        ruling: Ruling::Allow,
+        session: "a".into(),
+        created_at_ms: 4_000,
     }
 }
 
