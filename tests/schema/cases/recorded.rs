@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use zeroclaw_acp_protocol::MethodKind;
 use zeroclaw_e2e::{Lab, initialize, new_session, prompt, text_prompt};
 #[cfg(feature = "newest")]
-use zeroclaw_schema_judges::{JsonSchema, Official};
-use zeroclaw_schema_judges::{Judge, answer_to, message_of};
+use zeroclaw_schema_judges::JsonSchema;
+use zeroclaw_schema_judges::Judge;
 use zeroclaw_testkit::process::{AgentProcess, Direction, Entry, Permission};
 
 use crate::sent::{METHODS, update_tags};
@@ -29,8 +29,6 @@ struct Seen {
 /// Judges every line that a server printed.
 fn judge(transcript: &[Entry], seen: &mut Seen) {
     let judge = Judge::default();
-    #[cfg(feature = "newest")]
-    let schema = JsonSchema::official();
     let mut asked: BTreeMap<String, String> = BTreeMap::new();
     let checked = |outcome: Result<(), String>| outcome.unwrap_or_else(|fault| panic!("{fault}"));
     for entry in transcript {
@@ -47,32 +45,16 @@ fn judge(transcript: &[Entry], seen: &mut Seen) {
             continue;
         }
         if let Some(method) = message["method"].as_str() {
-            let official = message_of(method).unwrap_or_else(|| panic!("nobody knows `{method}`: {}", entry.line));
-            let about = message["params"]["update"]["sessionUpdate"].as_str().unwrap_or(method);
-            checked(judge.line(about, official, &entry.line));
-            #[cfg(feature = "newest")]
-            if matches!(official, Official::Type(_)) {
-                checked(schema.call(method, &message["params"]));
-            }
+            checked(judge.call(&entry.line));
             seen.calls.insert(method.to_owned());
             seen.updates.extend(message["params"]["update"]["sessionUpdate"].as_str().map(str::to_owned));
         } else if let Some(error) = message.get("error") {
             checked(judge.error(&entry.line));
-            #[cfg(feature = "newest")]
-            checked(schema.error(error));
             seen.errors.extend(error["data"]["kind"].as_str().map(str::to_owned));
         } else {
             let method = &asked[&message["id"].to_string()];
-            let kind = MethodKind::from_name(method).unwrap_or_else(|| panic!("`{method}` was answered"));
-            checked(judge.line(method, answer_to(kind), &entry.line));
-            #[cfg(feature = "newest")]
-            match (answer_to(kind), kind) {
-                // Unstable, so it is not in the schema; the official types have judged it above.
-                (_, MethodKind::SessionFork) => assert!(!schema.knows_answer(method), "`{method}` is stable now"),
-                (Official::Dialect(_), _) => assert!(!schema.knows_answer(method), "`{method}` is official"),
-                (Official::Type(_), _) => checked(schema.answer(method, &message["result"])),
-            }
-            seen.answers.push(kind);
+            checked(judge.answer(method, &entry.line));
+            seen.answers.extend(MethodKind::from_name(method));
         }
     }
 }

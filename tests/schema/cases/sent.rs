@@ -11,7 +11,7 @@ use proptest::{
     test_runner::{Config, TestRunner},
 };
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use zeroclaw_acp_protocol::{
     AvailableCommand, CallStatus, CommandInput, ContentBlock, EmbeddedResource, ErrorKind, ErrorObject, ErrorTable,
     Frame, Location, MethodKind, PermissionOption, PermissionOptionKind, PermissionRequest, PermissionToolCall,
@@ -24,7 +24,7 @@ use zeroclaw_acp_protocol::{
         SessionInfo, StopResult, SystemPromptCapability, SystemPromptModes,
     },
 };
-use zeroclaw_schema_judges::{Judge, Official, answer_to, message_of};
+use zeroclaw_schema_judges::Judge;
 
 use crate::made::{all_of, id, maybe, one_of, path, raw, some, text};
 
@@ -554,7 +554,7 @@ fn answers_come_back_equal() {
     for kind in METHODS {
         let name = answer_name(*kind);
         assert_eq!(MethodKind::from_name(name), Some(*kind));
-        for_each(&answers(*kind), |line| judge.line(name, answer_to(*kind), line));
+        for_each(&answers(*kind), |line| judge.answer(name, line));
     }
     let names: Vec<&str> = METHODS.iter().map(|kind| answer_name(*kind)).collect();
     assert!(judge.unseen(&names).is_empty(), "not needed any more: {:#?}", judge.unseen(&names));
@@ -563,9 +563,8 @@ fn answers_come_back_equal() {
 #[test]
 fn updates_come_back_equal() {
     let judge = Judge::default();
-    let official = message_of(client::SESSION_UPDATE).expect("updates are official");
-    for (tag, made) in updates() {
-        for_each(&made, |line| judge.line(tag, official, line));
+    for (_, made) in updates() {
+        for_each(&made, |line| judge.call(line));
     }
     let tags = update_tags();
     assert!(judge.unseen(&tags).is_empty(), "not needed any more: {:#?}", judge.unseen(&tags));
@@ -575,8 +574,7 @@ fn updates_come_back_equal() {
 fn requests_and_notifications_come_back_equal() {
     let judge = Judge::default();
     for (method, made) in [(client::REQUEST_PERMISSION, permission()), (client::CANCEL_REQUEST, withdrawal())] {
-        let official = message_of(method).expect("the method is official");
-        for_each(&made, |line| judge.line(method, official, line));
+        for_each(&made, |line| judge.call(line));
         assert!(judge.unseen(&[method]).is_empty(), "not needed any more: {:#?}", judge.unseen(&[method]));
     }
 }
@@ -591,19 +589,22 @@ fn errors_come_back_equal() {
 #[test]
 fn a_wrong_message_is_refused() {
     let judge = Judge::default();
-    let update = message_of(client::SESSION_UPDATE).expect("updates are official");
-    let refused = |about: &str, official: Official, message: Value| {
-        judge.line(about, official, &message.to_string()).expect_err("a wrong message passes")
+    let called = |message: Value| judge.call(&message.to_string()).expect_err("a wrong message passes");
+    let answered = |method: &str, message: &Value| judge.answer(method, &message.to_string());
+    let text = json!({"type": "text", "text": "hi"});
+    let chunk = |update: Value| {
+        let params = json!({"sessionId": "s", "update": update});
+        json!({"jsonrpc": "2.0", "method": "session/update", "params": params})
     };
-    let chunk = |update: Value| serde_json::json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "s", "update": update}});
-    let text = serde_json::json!({"type": "text", "text": "hi"});
-    let unknown = chunk(serde_json::json!({"sessionUpdate": "agent_message", "content": text}));
-    assert!(refused("agent_message_chunk", update, unknown).contains("unknown variant"));
-    let extra = chunk(serde_json::json!({"sessionUpdate": "agent_message_chunk", "content": text, "mood": "good"}));
-    assert!(refused("agent_message_chunk", update, extra).contains("/params/update/mood"));
-    let answer = serde_json::json!({"jsonrpc": "2.0", "id": 1, "result": {"sessionId": "s", "workspaceDir": "/"}});
-    judge.line("session/new", answer_to(MethodKind::SessionNew), &answer.to_string()).expect("the dialect has it");
-    assert!(refused("session/fork", answer_to(MethodKind::SessionResume), answer).contains("/result/"));
-    let bare = serde_json::json!({"id": 1, "result": {"sessionId": "s"}});
-    assert!(refused("session/new", answer_to(MethodKind::SessionNew), bare).contains("jsonrpc"));
+    let unknown = chunk(json!({"sessionUpdate": "agent_message", "content": text}));
+    assert!(called(unknown).contains("unknown variant"));
+    let extra = chunk(json!({"sessionUpdate": "agent_message_chunk", "content": text, "mood": "good"}));
+    assert!(called(extra).contains("/params/update/mood"));
+    assert!(called(json!({"jsonrpc": "2.0", "method": "session/mood", "params": {}})).contains("nobody knows"));
+    let answer = json!({"jsonrpc": "2.0", "id": 1, "result": {"sessionId": "s", "workspaceDir": "/"}});
+    answered("session/new", &answer).expect("the dialect has it");
+    assert!(answered("session/resume", &answer).expect_err("it does not have it here").contains("/result/"));
+    let bare = json!({"id": 1, "result": {"sessionId": "s"}});
+    assert!(answered("session/new", &bare).expect_err("no version").contains("jsonrpc"));
+    assert!(answered("session/mood", &answer).expect_err("no such method").contains("not served"));
 }

@@ -1,4 +1,5 @@
-//! Reads a whole line of ours with the official types, writes it back and compares.
+//! Judges a whole line of ours: the official types read it, write it back, and it is compared; then the JSON Schema
+//! looks at it. Refuses methods that nobody knows, unless their name makes them extensions.
 
 use std::{cell::RefCell, collections::BTreeSet};
 
@@ -7,20 +8,21 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use zeroclaw_acp_protocol::{MethodKind, client};
 
+#[cfg(feature = "newest")]
+use crate::JsonSchema;
 use crate::{DIFFERENCES, Difference, Why};
 
-/// Who judges a message.
+/// Whose type judges a message.
 #[derive(Clone, Copy)]
-pub enum Official {
-    /// An official type: reads the line and writes it back.
+enum Official {
+    /// Reads the line and writes it back.
     Type(fn(&str) -> Result<Value, String>),
-    /// Nobody; why the official protocol does not have it.
-    Dialect(&'static str),
+    /// Nobody's: the official protocol does not have it.
+    Dialect,
 }
 
-/// Who judges the successful answer to a method. A method that is added to the table has to be entered here.
-#[must_use]
-pub fn answer_to(kind: MethodKind) -> Official {
+/// Whose type judges the successful answer to a method. A method that is added to the table has to be entered here.
+fn answer_to(kind: MethodKind) -> Official {
     match kind {
         MethodKind::Initialize => response::<v1::InitializeResponse>(),
         MethodKind::SessionNew => response::<v1::NewSessionResponse>(),
@@ -34,23 +36,22 @@ pub fn answer_to(kind: MethodKind) -> Official {
         MethodKind::SetMode => response::<v1::SetSessionModeResponse>(),
         MethodKind::SetConfigOption => response::<v1::SetSessionConfigOptionResponse>(),
         MethodKind::Authenticate => response::<v1::AuthenticateResponse>(),
-        MethodKind::SessionCancel | MethodKind::CancelRequest => {
-            Official::Dialect("a notification; whoever sends it with an id gets an empty answer")
-        }
-        MethodKind::SessionStop => Official::Dialect("ZeroClaw's own method"),
-        MethodKind::SessionEvent => Official::Dialect("ZeroClaw's own use of the name"),
+        // Notifications; whoever sends one with an id gets an empty answer.
+        MethodKind::SessionCancel | MethodKind::CancelRequest => Official::Dialect,
+        // ZeroClaw's own method, and its own use of a name.
+        MethodKind::SessionStop | MethodKind::SessionEvent => Official::Dialect,
     }
 }
 
-/// Who judges a request or notification of ours; `None` when nobody knows the method.
-#[must_use]
-pub fn message_of(method: &str) -> Option<Official> {
+/// Whose type judges a request or notification of ours; `None` when nobody knows the method.
+fn message_of(method: &str) -> Option<Official> {
     Some(match method {
         client::SESSION_UPDATE => notification::<v1::SessionNotification>(),
         client::CANCEL_REQUEST => notification::<v1::CancelRequestNotification>(),
         client::REQUEST_PERMISSION => request::<v1::RequestPermissionRequest>(),
         client::ELICITATION_CREATE => request::<v1::CreateElicitationRequest>(),
-        own if own.starts_with('_') => Official::Dialect("an extension, as the protocol allows them under this name"),
+        // An extension, as the protocol allows them under such names.
+        own if own.starts_with('_') => Official::Dialect,
         _ => return None,
     })
 }
@@ -83,9 +84,13 @@ fn whole<M: DeserializeOwned + Serialize>(line: &str) -> Result<Value, String> {
 
 /// Reads one member alone: the envelope's types are untagged and do not say what is wrong inside.
 fn part<T: DeserializeOwned>(line: &str, member: &str) -> Result<(), String> {
-    let message: Value = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    let message = parse(line)?;
     let inside = message.get(member).ok_or_else(|| format!("no `{member}`"))?;
     serde_json::from_str::<T>(&inside.to_string()).map(drop).map_err(|error| error.to_string())
+}
+
+fn parse(line: &str) -> Result<Value, String> {
+    serde_json::from_str(line).map_err(|error| format!("{error}: {line}"))
 }
 
 /// Judges lines and remembers which allowed differences it saw.
@@ -95,14 +100,65 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// Judges a line by an official type. `about` selects the allowed differences.
+    /// Judges the successful answer to a method.
     ///
     /// # Errors
-    /// Says what the official type could not read or wrote differently.
-    pub fn line(&self, about: &str, official: Official, line: &str) -> Result<(), String> {
+    /// Says what an official judge could not read, wrote differently or refuses.
+    pub fn answer(&self, method: &str, line: &str) -> Result<(), String> {
+        let kind = MethodKind::from_name(method).ok_or_else(|| format!("`{method}` is not served, but answered"))?;
+        let official = answer_to(kind);
+        self.by_type(method, official, line)?;
+        #[cfg(feature = "newest")]
+        {
+            let schema = JsonSchema::official();
+            // Unstable, so it is not in the schema; the official types have judged it above.
+            let is_stable = matches!(official, Official::Type(_)) && kind != MethodKind::SessionFork;
+            match (is_stable, schema.knows_answer(method)) {
+                (true, _) => schema.answer(method, &parse(line)?["result"])?,
+                (false, true) => return Err(format!("`{method}` is stable now: {line}")),
+                (false, false) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Judges a request or notification of ours.
+    ///
+    /// # Errors
+    /// Says what an official judge could not read, wrote differently or refuses, or that nobody knows the method.
+    pub fn call(&self, line: &str) -> Result<(), String> {
+        let message = parse(line)?;
+        let method = message["method"].as_str().ok_or_else(|| format!("no method: {line}"))?;
+        let official = message_of(method).ok_or_else(|| format!("nobody knows `{method}`: {line}"))?;
+        let about = message["params"]["update"]["sessionUpdate"].as_str().unwrap_or(method);
+        self.by_type(about, official, line)?;
+        #[cfg(feature = "newest")]
+        if matches!(official, Official::Type(_)) {
+            JsonSchema::official().call(method, &message["params"])?;
+        }
+        Ok(())
+    }
+
+    /// Judges an error answer.
+    ///
+    /// # Errors
+    /// Says what an official judge could not read, wrote differently or refuses.
+    pub fn error(&self, line: &str) -> Result<(), String> {
+        let official = Official::Type(|line| {
+            part::<v1::Error>(line, "error")?;
+            whole::<v1::Response<Value>>(line)
+        });
+        self.by_type("error", official, line)?;
+        #[cfg(feature = "newest")]
+        JsonSchema::official().error(&parse(line)?["error"])?;
+        Ok(())
+    }
+
+    /// Judges a line by an official type. `about` selects the allowed differences.
+    fn by_type(&self, about: &str, official: Official, line: &str) -> Result<(), String> {
         let Official::Type(round_trip) = official else { return Ok(()) };
         let theirs = round_trip(line).map_err(|error| format!("{about}: {error}\n{line}"))?;
-        let ours: Value = serde_json::from_str(line).map_err(|error| format!("{about}: {error}\n{line}"))?;
+        let ours = parse(line)?;
         let mut differing = Vec::new();
         compare(Some(&ours), Some(&theirs), &mut String::new(), &mut differing);
         for (path, ours, theirs) in differing {
@@ -113,18 +169,6 @@ impl Judge {
             }
         }
         Ok(())
-    }
-
-    /// Judges an error answer.
-    ///
-    /// # Errors
-    /// Says what the official type could not read or wrote differently.
-    pub fn error(&self, line: &str) -> Result<(), String> {
-        let official = Official::Type(|line| {
-            part::<v1::Error>(line, "error")?;
-            whole::<v1::Response<Value>>(line)
-        });
-        self.line("error", official, line)
     }
 
     fn is_allowed(&self, about: &str, path: &str, ours: Option<&Value>, theirs: Option<&Value>) -> bool {

@@ -10,4 +10,4 @@ mod judge;
 pub use differences::{DIFFERENCES, Difference, Why};
 #[cfg(feature = "newest")]
 pub use json_schema::JsonSchema;
-pub use judge::{Judge, Official, answer_to, message_of};
+pub use judge::Judge;
