@@ -106,10 +106,12 @@ fn mcp_server() -> BoxedStrategy<v1::McpServer> {
     let stdio = (text(), path(), some(text()), some(variable), meta()).prop_map(|(name, command, args, env, meta)| {
         v1::McpServer::Stdio(v1::McpServerStdio::new(name, command).args(args).env(env).meta(meta))
     });
-    let http = (text(), text(), headers.clone(), meta()).prop_map(|(name, url, headers, meta)| {
+    // An address has a letter at least: an empty one names no server.
+    let address = "[a-z]{1,5}:[a-z/ ]{0,8}";
+    let http = (text(), address, headers.clone(), meta()).prop_map(|(name, url, headers, meta)| {
         v1::McpServer::Http(v1::McpServerHttp::new(name, url).headers(headers).meta(meta))
     });
-    let sse = (text(), text(), headers, meta()).prop_map(|(name, url, headers, meta)| {
+    let sse = (text(), address, headers, meta()).prop_map(|(name, url, headers, meta)| {
         v1::McpServer::Sse(v1::McpServerSse::new(name, url).headers(headers).meta(meta))
     });
     prop_oneof![stdio, http, sse].boxed()
