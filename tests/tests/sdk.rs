@@ -21,6 +21,7 @@ use agent_client_protocol::{
         },
     },
 };
+use base64::Engine as _;
 use futures::{StreamExt as _, sink, stream};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -445,4 +446,31 @@ async fn sdk_06_a_cancel_takes_an_open_question_back() {
     let withdrawn = record.lines.lock().unwrap().iter().filter(|line| line.contains("$/cancel_request")).count();
     assert_eq!(withdrawn, 1);
     assert!(!lab.project().join("made.txt").exists());
+}
+
+/// A result beyond the client's limit of a line took the connection down with it.
+#[tokio::test]
+async fn sdk_07_much_text_and_long_lines_come_whole() {
+    let lab = Lab::new();
+    let bytes: Vec<u8> = (0_u32..1 << 20).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    lab.file("big.bin", &bytes);
+    let record = Record::default();
+    with_agent(&lab, PermissionOptionKind::AllowOnce, &record, async |agent| {
+        greet(&agent).await?;
+        let session = agent.send_request(NewSessionRequest::new(lab.project())).block_task().await?.session_id;
+        let flood = "/say 5000\n/run head -c 1048576 /dev/zero | tr '\\0' '\\001'\n/deliver big.bin";
+        assert_eq!(ask(&agent, &session, flood).await?.stop_reason, StopReason::EndTurn);
+        close(&agent, &session).await
+    })
+    .await;
+    record.check();
+    let said: String = (1..=5_000).map(|chunk| format!("chunk {chunk} ")).collect();
+    assert!(texts(&record.updates()).contains(&said), "the text is not whole");
+    assert_eq!(statuses(&record.updates()).iter().filter(|status| **status == ToolCallStatus::Completed).count(), 2);
+    let delivered = json!(base64::engine::general_purpose::STANDARD.encode(&bytes));
+    let updates: Vec<Value> = record.updates().iter().map(|update| serde_json::to_value(update).unwrap()).collect();
+    let blobs = updates.iter().flat_map(|update| update["content"].as_array().cloned().unwrap_or_default());
+    let blobs: Vec<Value> =
+        blobs.map(|part| part["content"]["resource"]["blob"].clone()).filter(Value::is_string).collect();
+    assert!(blobs == [delivered], "the file was not delivered whole");
 }
