@@ -20,6 +20,7 @@
 mod content;
 mod error;
 mod frame;
+mod mcp;
 mod message;
 mod method;
 pub mod params;
@@ -29,6 +30,7 @@ mod update;
 pub use content::{ContentBlock, EmbeddedResource, PromptPart, ResourceBody, parse_prompt};
 pub use error::{Codes, ErrorData, ErrorKind, ErrorObject, ErrorTable};
 pub use frame::{Frame, FrameError, RequestId, ResponseOutcome};
+pub use mcp::{McpServer, NameValue};
 pub use message::{UpdateFrame, encode_error, encode_notification, encode_request, encode_result};
 pub use method::{MethodKind, client};
 pub use update::{

@@ -6,6 +6,8 @@ use std::{collections::BTreeMap, fmt};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
+use crate::McpServer;
+
 /// What is wrong with a call's parameters; one sentence for the peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParamsError(pub String);
@@ -27,7 +29,7 @@ fn parse<'a, T: Deserialize<'a>>(params: Option<&'a RawValue>) -> Result<T, Para
 }
 
 /// The error's text without line and column, which mean nothing to somebody who sent one line.
-fn without_position(error: &serde_json::Error) -> String {
+pub(crate) fn without_position(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.rfind(" at line ") {
         Some(at) => text.get(..at).unwrap_or(&text).to_owned(),
@@ -123,8 +125,14 @@ pub struct NewSessionParams {
     pub agent: Option<String>,
     /// Further directories.
     pub additional_directories: Vec<String>,
+    /// MCP servers of the client.
+    pub mcp_servers: Vec<McpServer>,
     /// Instructions of the client.
     pub system_prompt: Option<SystemPrompt>,
+}
+
+fn servers(raw: Option<Vec<&RawValue>>) -> Result<Vec<McpServer>, ParamsError> {
+    raw.unwrap_or_default().into_iter().map(McpServer::parse).collect()
 }
 
 /// Tells an absent member from `null`, which is refused where a value is expected.
@@ -140,6 +148,8 @@ struct RawNewSession<'a> {
     #[serde(alias = "agent_alias", alias = "agent")]
     agent_alias: Option<String>,
     additional_directories: Option<Vec<String>>,
+    #[serde(borrow)]
+    mcp_servers: Option<Vec<&'a RawValue>>,
     #[serde(borrow)]
     system_prompt: Option<&'a RawValue>,
     #[serde(borrow, rename = "_meta")]
@@ -160,6 +170,7 @@ impl NewSessionParams {
             cwd: raw.cwd,
             agent: agent.map(|alias| alias.trim().to_owned()).filter(|alias| !alias.is_empty()),
             additional_directories: raw.additional_directories.unwrap_or_default(),
+            mcp_servers: servers(raw.mcp_servers)?,
             system_prompt: SystemPrompt::parse(raw.system_prompt)?,
         })
     }
@@ -174,6 +185,8 @@ pub struct LoadSessionParams {
     pub cwd: Option<String>,
     /// The complete list of further directories when given.
     pub additional_directories: Option<Vec<String>>,
+    /// MCP servers of the client.
+    pub mcp_servers: Vec<McpServer>,
     /// Instructions of the client.
     pub system_prompt: Option<SystemPrompt>,
 }
@@ -187,6 +200,8 @@ struct RawLoadSession<'a> {
     cwd: Option<String>,
     #[serde(default)]
     additional_directories: Option<Vec<String>>,
+    #[serde(borrow, default)]
+    mcp_servers: Option<Vec<&'a RawValue>>,
     #[serde(borrow, default)]
     system_prompt: Option<&'a RawValue>,
 }
@@ -202,6 +217,7 @@ impl LoadSessionParams {
             session_id: raw.session_id,
             cwd: raw.cwd,
             additional_directories: raw.additional_directories,
+            mcp_servers: servers(raw.mcp_servers)?,
             system_prompt: SystemPrompt::parse(raw.system_prompt)?,
         })
     }
