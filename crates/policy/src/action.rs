@@ -31,8 +31,32 @@ pub enum Action {
         /// The command as the model wrote it, for display only.
         shown: String,
     },
+    /// Calls a tool of an MCP server.
+    Call {
+        /// The server.
+        server: String,
+        /// The tool, by its name at the server.
+        tool: String,
+        /// The arguments: a JSON object.
+        arguments: Arc<str>,
+        /// What the server says of the tool.
+        hint: CallHint,
+    },
     /// Talks to the user through the client (questions, plans, notes); touches nothing else.
     Converse,
+}
+
+/// What an MCP server says of one of its tools. Servers are not trusted, so it can make a call stricter and never laxer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallHint {
+    /// Nothing.
+    None,
+    /// It changes nothing.
+    ReadOnly,
+    /// It adds and destroys nothing.
+    Additive,
+    /// It may destroy something.
+    Destructive,
 }
 
 /// The state of a file that a write was prepared against.
@@ -55,6 +79,7 @@ impl Action {
             Self::Run { argv, cwd, .. } => {
                 format!("{tool}\u{0}run\u{0}{}\u{0}{}", cwd.absolute().display(), argv.join("\u{0}"))
             }
+            Self::Call { server, tool: name, .. } => format!("{tool}\u{0}call\u{0}{server}\u{0}{name}"),
             Self::Converse => format!("{tool}\u{0}converse"),
         }
     }
@@ -64,7 +89,7 @@ impl Action {
     pub fn has_side_effect(&self) -> bool {
         match self {
             Self::Read { .. } | Self::Converse => false,
-            Self::Write { .. } | Self::Run { .. } => true,
+            Self::Write { .. } | Self::Run { .. } | Self::Call { .. } => true,
         }
     }
 }

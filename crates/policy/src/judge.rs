@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{Action, Level, Permit, RootKind, Roots, Ruleset};
+use crate::{Action, CallHint, Level, Permit, RootKind, Roots, Ruleset};
 
 /// How strict a reason is; the strictest wins, so combining is `max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -109,7 +109,7 @@ fn reasons(rules: &Ruleset, roots: &Roots, tool: &str, action: &Action) -> Vec<R
             }
         }
         Action::Run { cwd, .. } => reasons.extend(forbidden(rules, cwd.absolute())),
-        Action::Converse => {}
+        Action::Call { .. } | Action::Converse => {}
     }
     reasons
 }
@@ -127,6 +127,10 @@ fn by_level(rules: &Ruleset, tool: &str, action: &Action) -> Reason {
             let text = match action {
                 Action::Write { .. } => "the level `supervised` asks before a file is changed",
                 Action::Run { .. } => "the level `supervised` asks before a command runs",
+                Action::Call { hint: CallHint::Destructive, .. } => {
+                    "the level `supervised` asks before a tool of an MCP server is called, and this one may destroy something"
+                }
+                Action::Call { .. } => "the level `supervised` asks before a tool of an MCP server is called",
                 Action::Read { .. } | Action::Converse => "the level `supervised` asks first",
             };
             Reason { decision: Decision::Ask, text: text.to_owned() }

@@ -21,7 +21,7 @@ mod permit;
 mod rules;
 pub mod shell;
 
-pub use action::{Action, Replaces};
+pub use action::{Action, CallHint, Replaces};
 pub use grant::{Grant, MAX_RULE};
 pub use judge::{Decision, Judgement, Pending, Reason, Refusal, judge};
 pub use path::{MAX_PATH, PathError, Root, RootKind, RootedPath, Roots};

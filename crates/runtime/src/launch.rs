@@ -35,6 +35,9 @@ use signal_hook::{
 /// The byte that asks the command's process group to end by SIGTERM.
 pub(crate) const TERMINATE: u8 = b't';
 
+/// The argument before `--` that makes the standard output of a command its standard input too.
+pub(crate) const DUPLEX: &str = "--duplex";
+
 /// Time for background processes to end by themselves after the command ended.
 const LINGER: Duration = Duration::from_millis(300);
 
@@ -118,13 +121,21 @@ pub fn launch(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn run(argv: impl IntoIterator<Item = OsString>) -> io::Result<(Report, u8)> {
     let mut argv = argv.into_iter();
-    let name = argv.next().ok_or_else(|| io::Error::from(Errno::INVAL))?;
+    let mut name = argv.next();
+    let duplex = name.as_deref().is_some_and(|name| name == DUPLEX);
+    if duplex {
+        // What separates our arguments from the command.
+        name = argv.next().filter(|word| word == "--").and_then(|_| argv.next());
+    }
+    let name = name.ok_or_else(|| io::Error::from(Errno::INVAL))?;
     hold_on()?;
     family::adopt()?;
     let shared = Arc::new(Shared::default());
     let (lifeline, follower) = (lifeline()?, Arc::clone(&shared));
     thread::Builder::new().name("lifeline".to_owned()).spawn(move || follow(lifeline, &follower))?;
-    let command = Command::new(name).args(argv).stdin(Stdio::null()).process_group(0).spawn()?;
+    // The standard output of a command that is talked to is a socket.
+    let stdin = if duplex { Stdio::from(io::stdout().as_fd().try_clone_to_owned()?) } else { Stdio::null() };
+    let command = Command::new(name).args(argv).stdin(stdin).process_group(0).spawn()?;
     let status = shared.wait_for(&command)?;
     let background = shared.end();
     let code = match (status.exit_status(), status.terminating_signal()) {

@@ -6,6 +6,7 @@
 
 pub mod jail;
 pub mod launch;
+pub mod mcp;
 pub mod model;
 pub mod tool;
 pub mod turn;

@@ -12,7 +12,7 @@ mod glob_search;
 mod list_dir;
 pub mod output;
 mod pattern;
-mod shell;
+pub(crate) mod shell;
 pub mod show;
 mod text;
 mod walk;

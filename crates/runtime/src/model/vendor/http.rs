@@ -39,7 +39,7 @@ impl HttpClients {
     }
 
     /// The client for this address.
-    pub(super) async fn client(&self, url: &Url) -> Result<Client, ModelError> {
+    pub(crate) async fn client(&self, url: &Url) -> Result<Client, ModelError> {
         let tls = url.scheme() == "https";
         let proxied = tls && !is_local(url);
         let cell = if tls { &self.shared.tls } else { &self.shared.plain };

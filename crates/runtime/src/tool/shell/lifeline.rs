@@ -10,11 +10,11 @@ use std::{
 use crate::launch::{Report, TERMINATE};
 
 /// One end of a socket, closed in every program that is started.
-pub(super) struct Lifeline(UnixStream);
+pub(crate) struct Lifeline(UnixStream);
 
 impl Lifeline {
     /// A lifeline, and the end that becomes the launcher's standard input.
-    pub(super) fn new() -> io::Result<(Self, OwnedFd)> {
+    pub(crate) fn new() -> io::Result<(Self, OwnedFd)> {
         // Not a pipe: that can be opened again by name, and a command could hold its own lifeline.
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
@@ -22,18 +22,18 @@ impl Lifeline {
     }
 
     /// Asks the command and its group to end.
-    pub(super) fn terminate(&self) {
+    pub(crate) fn terminate(&self) {
         // It fails when the launcher is gone, which is what is wanted. One byte always has room.
         let _ = (&self.0).write(&[TERMINATE]);
     }
 
     /// Has everything killed; the report can still be read.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         let _ = self.0.shutdown(Shutdown::Write);
     }
 
     /// What the launcher said at its end; to be asked after it, once.
-    pub(super) fn report(&self) -> Option<Report> {
+    pub(crate) fn report(&self) -> Option<Report> {
         let mut bytes = [0; Report::SIZE];
         (&self.0).read_exact(&mut bytes).ok()?;
         Report::decode(bytes)

@@ -1,6 +1,6 @@
 //! Runs one command with `/bin/sh`. What was shown is what runs; nothing is inherited but what the settings name.
 
-mod lifeline;
+pub(crate) mod lifeline;
 mod members;
 mod process;
 

@@ -1,0 +1,150 @@
+//! The process of a server that speaks over its standard streams: started through the launcher, its complaints kept in part,
+//! and ended in steps that leave nothing behind.
+
+use std::{
+    io,
+    os::fd::OwnedFd,
+    path::Path,
+    process::Stdio,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use process_wrap::tokio::{ChildWrapper, CommandWrap, ProcessSession};
+use tokio::{
+    io::AsyncReadExt,
+    net::{
+        UnixStream,
+        unix::{OwnedReadHalf, OwnedWriteHalf, pipe::Receiver},
+    },
+    process::Command,
+    time::timeout,
+};
+
+use crate::{
+    mcp::McpHost,
+    tool::{Launcher, output::Utf8Stream, shell::lifeline::Lifeline},
+};
+
+/// Time for a server to end after its input has ended (MCP, "Shutdown"); then it is asked by signal, then killed.
+const CLOSE: Duration = Duration::from_millis(700);
+
+/// Time for a server to end after it was asked by signal.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Time for a killed process to be gone.
+const REAP: Duration = Duration::from_secs(2);
+
+/// The longest that the end takes.
+pub(super) const STOP_LIMIT: Duration = Duration::from_millis(3500);
+
+/// Bytes of what a server complains that are kept: the last ones, where the reason of its end is.
+const COMPLAINTS: usize = 2048;
+
+const SIGTERM: i32 = 15;
+
+/// A server's process. Dropped, it is killed with everything it started.
+pub(super) struct Program {
+    child: Box<dyn ChildWrapper>,
+    lifeline: Option<Lifeline>,
+    complaints: Arc<Mutex<String>>,
+    alive: bool,
+}
+
+impl Program {
+    /// Starts a server; its standard input and output are one socket.
+    pub(super) fn start(
+        command: &Path,
+        args: &[String],
+        env: &[(String, String)],
+        host: &McpHost,
+    ) -> Result<(Self, OwnedReadHalf, OwnedWriteHalf), String> {
+        let failed = |error: io::Error| error.to_string();
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
+        ours.set_nonblocking(true).map_err(failed)?;
+        let theirs = OwnedFd::from(theirs);
+        let (errors, stderr) = io::pipe().map_err(failed)?;
+        let (mut program, lifeline) = match &host.launcher {
+            None => {
+                let mut program = Command::new(command);
+                program.stdin(theirs.try_clone().map_err(failed)?);
+                (program, None)
+            }
+            Some(Launcher { program, argument }) => {
+                let (lifeline, end) = Lifeline::new().map_err(failed)?;
+                let mut launcher = Command::new(program);
+                launcher.args([argument.as_str(), "--", crate::launch::DUPLEX, "--"]).arg(command).stdin(end);
+                (launcher, Some(lifeline))
+            }
+        };
+        program.args(args).env_clear().envs(host.env.iter().cloned()).envs(env.iter().cloned());
+        program.current_dir(&host.cwd).stdout(Stdio::from(theirs)).stderr(stderr);
+        // The command is dropped with this statement and closes its ends: only the child's are left.
+        let child = CommandWrap::from(program).wrap(ProcessSession).spawn().map_err(failed)?;
+        let complaints = Arc::new(Mutex::new(String::new()));
+        let errors = Receiver::from_owned_fd(errors.into()).map_err(failed)?;
+        tokio::spawn(listen(errors, Arc::clone(&complaints)));
+        let (reader, writer) = UnixStream::from_std(ours).map_err(failed)?.into_split();
+        Ok((Self { child, lifeline, complaints, alive: true }, reader, writer))
+    }
+
+    /// Ends the process, whose input has ended already. Returns how it ended and what it said last.
+    pub(super) async fn end(mut self) -> String {
+        if timeout(CLOSE, self.exit()).await.is_err() {
+            match &self.lifeline {
+                Some(lifeline) => lifeline.terminate(),
+                // It fails when nobody is left, which is what is wanted.
+                None => drop(self.child.signal(SIGTERM)),
+            }
+            let _ = timeout(GRACE, self.exit()).await;
+        }
+        self.kill();
+        if timeout(REAP, self.exit()).await.is_err() {
+            tracing::warn!(event = "mcp_process_stuck", "the process of an MCP server does not end");
+        }
+        self.alive = false;
+        let complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+        match complaints.trim() {
+            "" => String::new(),
+            said => format!(" (it said: {said})"),
+        }
+    }
+
+    async fn exit(&mut self) {
+        // An error means that there is nothing to wait for.
+        let _ = self.child.inner_mut().wait().await;
+    }
+
+    fn kill(&mut self) {
+        match &self.lifeline {
+            Some(lifeline) => lifeline.end(),
+            None => drop(self.child.start_kill()),
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if self.alive {
+            self.kill();
+        }
+    }
+}
+
+/// Keeps the end of what a server writes to its standard error, which may be without end.
+async fn listen(mut errors: Receiver, complaints: Arc<Mutex<String>>) {
+    let mut buffer = vec![0; 4096];
+    let mut decoder = Utf8Stream::default();
+    loop {
+        let text = match errors.read(&mut buffer).await {
+            Ok(count) if count > 0 => decoder.push(buffer.get(..count).unwrap_or_default()),
+            Ok(_) | Err(_) => return,
+        };
+        let mut kept = complaints.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push_str(&text);
+        if kept.len() > COMPLAINTS {
+            let cut = kept.ceil_char_boundary(kept.len() - COMPLAINTS);
+            kept.drain(..cut);
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! The life of one server: started, asked for its tools, started once more when it dies, ended with its session.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use rmcp::{
+    ClientHandler, RoleClient, ServiceExt,
+    model::{
+        ClientCapabilities, ClientConfig, Implementation, PaginatedRequestParams, ProgressNotificationParam, ProgressToken,
+        ProtocolVersion,
+    },
+    service::{NotificationContext, Peer, RunningService},
+    transport::streamable_http_client::{StreamableHttpClientTransport, StreamableHttpClientTransportConfig},
+};
+use tokio::{
+    sync::{Notify, mpsc, watch},
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    mcp::{McpHost, McpServerConfig, McpTransport, process::Program, tool::McpTool},
+    tool::{Tool, show},
+};
+
+/// Tools of one server that are offered: a model that has to read more of them works worse.
+const MAX_TOOLS: usize = 128;
+
+/// Pages of a list that are read: a list that does not end is not one.
+const MAX_PAGES: usize = 32;
+
+/// Times a server that ended by itself is started again. One that dies again would do so for ever.
+const RESTARTS: usize = 1;
+
+/// Progress reports that wait for a call to take them; further ones are dropped.
+const REPORTS: usize = 16;
+
+/// Sentences kept for the user.
+const MAX_NEWS: usize = 16;
+
+/// Characters of a server's own words in such a sentence.
+const MAX_REASON: usize = 500;
+
+/// Secrets shorter than this are too common to be blanked out in texts.
+const MIN_SECRET: usize = 6;
+
+/// Where a server stands.
+enum State {
+    Starting,
+    Ready(Arc<Ready>),
+    Failed,
+    Ended,
+}
+
+struct Ready {
+    link: Link,
+    tools: Vec<Arc<dyn Tool>>,
+}
+
+/// The way to a running server.
+#[derive(Clone)]
+pub(super) struct Link {
+    pub(super) peer: Peer<RoleClient>,
+    pub(super) listener: Listener,
+}
+
+/// A server of a session.
+pub(super) struct Server {
+    config: McpServerConfig,
+    state: watch::Sender<State>,
+    news: Mutex<Vec<String>>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Server").field("name", &self.config.name).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Starts a server in the background.
+    pub(super) fn start(config: McpServerConfig, host: McpHost, stop: CancellationToken) -> Arc<Self> {
+        let server = Arc::new(Self { config, state: watch::channel(State::Starting).0, news: Mutex::default() });
+        let life = Arc::clone(&server);
+        tokio::spawn(async move {
+            life.live(&host, &stop).await;
+            life.state.send_replace(State::Ended);
+        });
+        server
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    pub(super) fn call_timeout(&self) -> Duration {
+        self.config.call_timeout
+    }
+
+    /// Resolves when the server is ready or will not be.
+    pub(super) async fn settled(&self) {
+        // It fails only without a sender, and that is here.
+        let _ = self.state.subscribe().wait_for(|state| !matches!(state, State::Starting)).await;
+    }
+
+    /// Resolves when nothing of the server is left.
+    pub(super) async fn ended(&self) {
+        let _ = self.state.subscribe().wait_for(|state| matches!(state, State::Ended)).await;
+    }
+
+    /// The way to the server, while it is ready.
+    pub(super) fn link(&self) -> Option<Link> {
+        match &*self.state.borrow() {
+            State::Ready(ready) => Some(ready.link.clone()),
+            State::Starting | State::Failed | State::Ended => None,
+        }
+    }
+
+    pub(super) fn tools(&self) -> Vec<Arc<dyn Tool>> {
+        match &*self.state.borrow() {
+            State::Ready(ready) => ready.tools.clone(),
+            State::Starting | State::Failed | State::Ended => Vec::new(),
+        }
+    }
+
+    /// Takes what is to be told.
+    pub(super) fn news(&self) -> Vec<String> {
+        std::mem::take(&mut *lock(&self.news))
+    }
+
+    /// A text of the server's without what it was given as secrets.
+    pub(super) fn redact(&self, text: &str) -> String {
+        let pairs = match &self.config.transport {
+            McpTransport::Stdio { env, .. } => env,
+            McpTransport::Http { headers, .. } => headers,
+        };
+        let mut text = text.to_owned();
+        for (_, value) in pairs {
+            for part in value.split_whitespace().filter(|part| part.len() >= MIN_SECRET) {
+                text = text.replace(part, "[redacted]");
+            }
+        }
+        let mut line = show::line(text.trim());
+        if let Some((cut, _)) = line.char_indices().nth(MAX_REASON) {
+            line.truncate(cut);
+            line.push('…');
+        }
+        line
+    }
+
+    fn tell(&self, what: &str) {
+        let name = show::line(&self.config.name);
+        tracing::warn!(event = "mcp", server = %name, "an MCP server is not as it should be");
+        let mut news = lock(&self.news);
+        if news.len() < MAX_NEWS {
+            news.push(format!("MCP server `{name}`: {what}"));
+        }
+    }
+
+    async fn live(self: &Arc<Self>, host: &McpHost, stop: &CancellationToken) {
+        let mut restarts = 0;
+        loop {
+            let connected = tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                connected = timeout(self.config.start_timeout, Running::connect(self, host)) => connected,
+            };
+            let mut running = match connected {
+                Ok(Ok(running)) => running,
+                Ok(Err(why)) => return self.fail(&format!("it could not be started: {why}")),
+                Err(_) => {
+                    let seconds = self.config.start_timeout.as_secs();
+                    return self.fail(&format!("it did not start within {seconds} s; its tools are missing"));
+                }
+            };
+            if !self.attend(&mut running, stop).await {
+                return;
+            }
+            let why = running.end().await;
+            if restarts == RESTARTS {
+                return self.fail(&format!("it ended again and stays away{why}"));
+            }
+            restarts += 1;
+            self.state.send_replace(State::Starting);
+            self.tell(&format!("it ended by itself and is started again{why}"));
+        }
+    }
+
+    /// Publishes the tools and follows their changes until the server ends by itself (true) or is to end (false).
+    async fn attend(self: &Arc<Self>, running: &mut Running, stop: &CancellationToken) -> bool {
+        loop {
+            let link = running.link.clone();
+            let tools = std::mem::take(&mut running.tools);
+            self.state.send_replace(State::Ready(Arc::new(Ready { link, tools })));
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {
+                    running.end().await;
+                    return false;
+                }
+                () = running.gone.cancelled() => return true,
+                () = running.link.listener.shared.changed.notified() => {}
+            }
+            // The list that was is kept when the new one cannot be read.
+            let listed = tokio::select! {
+                () = stop.cancelled() => continue,
+                listed = timeout(self.config.start_timeout, list(self, &running.link.peer)) => listed,
+            };
+            match listed {
+                Ok(Ok(tools)) => running.tools = tools,
+                Ok(Err(_)) | Err(_) => {
+                    self.tell("its changed list of tools could not be read");
+                    running.tools = self.tools();
+                }
+            }
+        }
+    }
+
+    fn fail(&self, why: &str) {
+        self.tell(why);
+        self.state.send_replace(State::Failed);
+    }
+}
+
+/// A connection to a server, and its process where it has one.
+struct Running {
+    link: Link,
+    tools: Vec<Arc<dyn Tool>>,
+    service: Option<RunningService<RoleClient, Listener>>,
+    /// Cancelled when the connection is over.
+    gone: CancellationToken,
+    program: Option<Program>,
+}
+
+impl Running {
+    async fn connect(server: &Arc<Server>, host: &McpHost) -> Result<Self, String> {
+        let listener = Listener::new(host.version);
+        let (service, program) = match &server.config.transport {
+            McpTransport::Stdio { command, args, env } => {
+                let (program, reader, writer) = Program::start(command, args, env, host)?;
+                // Kept while it starts: dropped with this future it is ended.
+                let service = listener.clone().serve((reader, writer)).await;
+                match service {
+                    Ok(service) => (service, Some(program)),
+                    Err(error) => {
+                        let why = program.end().await;
+                        return Err(server.redact(&format!("{error}{why}")));
+                    }
+                }
+            }
+            McpTransport::Http { url, headers } => {
+                let transport = http_transport(url, headers, host).await.map_err(|why| server.redact(&why))?;
+                let service = listener.clone().serve(transport).await;
+                (service.map_err(|error| server.redact(&error.to_string()))?, None)
+            }
+        };
+        let peer = service.peer().clone();
+        let gone = CancellationToken::new();
+        let mut running = Self { link: Link { peer, listener }, tools: Vec::new(), service: Some(service), gone, program };
+        running.watch();
+        match list(server, &running.link.peer).await {
+            Ok(tools) => {
+                running.tools = tools;
+                Ok(running)
+            }
+            Err(why) => {
+                let end = running.end().await;
+                Err(format!("its tools could not be listed: {}", server.redact(&format!("{why}{end}"))))
+            }
+        }
+    }
+
+    /// Notices the end of the connection.
+    fn watch(&mut self) {
+        let (peer, gone) = (self.link.peer.clone(), self.gone.clone());
+        tokio::spawn(async move {
+            while !peer.is_transport_closed() {
+                tokio::select! {
+                    () = gone.cancelled() => return,
+                    () = tokio::time::sleep(WATCH) => {}
+                }
+            }
+            gone.cancel();
+        });
+    }
+
+    /// Ends the connection and the process; tells what the process said last, if it said something.
+    async fn end(&mut self) -> String {
+        if let Some(mut service) = self.service.take() {
+            // A server that does not let go of its connection loses it with its process.
+            let _ = service.close_with_timeout(CLOSE).await;
+        }
+        self.gone.cancel();
+        match self.program.take() {
+            Some(program) => program.end().await,
+            None => String::new(),
+        }
+    }
+}
+
+/// How often it is looked whether a connection is over.
+const WATCH: Duration = Duration::from_millis(100);
+
+/// Time for a connection to be closed.
+const CLOSE: Duration = Duration::from_millis(500);
+
+async fn http_transport(
+    url: &str,
+    headers: &[(String, String)],
+    host: &McpHost,
+) -> Result<StreamableHttpClientTransport<reqwest::Client>, String> {
+    let parsed = reqwest::Url::parse(url).map_err(|error| format!("its address is none: {error}"))?;
+    if !matches!(parsed.scheme(), "http" | "https") {
+        return Err("its address is neither http nor https".to_owned());
+    }
+    let mut custom = HashMap::with_capacity(headers.len());
+    for (name, value) in headers {
+        let name = reqwest::header::HeaderName::from_bytes(name.as_bytes());
+        let value = reqwest::header::HeaderValue::from_str(value);
+        let (Ok(name), Ok(mut value)) = (name, value) else { return Err("a header is malformed".to_owned()) };
+        value.set_sensitive(true);
+        custom.insert(name, value);
+    }
+    let client = host.http.client(&parsed).await.map_err(|error| error.to_string())?;
+    let config = StreamableHttpClientTransportConfig::with_uri(url).custom_headers(custom);
+    Ok(StreamableHttpClientTransport::with_client(client, config))
+}
+
+/// Reads the whole list of tools.
+async fn list(server: &Arc<Server>, peer: &Peer<RoleClient>) -> Result<Vec<Arc<dyn Tool>>, String> {
+    let mut tools: Vec<Arc<dyn Tool>> = Vec::new();
+    let mut cursor = None;
+    for _ in 0..MAX_PAGES {
+        let page = PaginatedRequestParams::default().with_cursor(cursor);
+        let page = peer.list_tools(Some(page)).await.map_err(|error| error.to_string())?;
+        for tool in page.tools {
+            if tools.len() == MAX_TOOLS {
+                server.tell(&format!("it has more than {MAX_TOOLS} tools; the further ones are left out"));
+                return Ok(tools);
+            }
+            match McpTool::new(server, tool) {
+                Some(tool) => tools.push(Arc::new(tool)),
+                None => server.tell("a tool without a name or with too large a schema is left out"),
+            }
+        }
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            return Ok(tools);
+        }
+    }
+    Err(format!("its list of tools has more than {MAX_PAGES} pages"))
+}
+
+/// What hears the server's notifications.
+#[derive(Clone)]
+pub(super) struct Listener {
+    version: &'static str,
+    shared: Arc<Heard>,
+}
+
+#[derive(Default)]
+struct Heard {
+    changed: Notify,
+    calls: Mutex<HashMap<ProgressToken, mpsc::Sender<ProgressNotificationParam>>>,
+}
+
+/// The reports of one call. Dropped, it hears nothing more.
+pub(super) struct Reports {
+    pub(super) receiver: mpsc::Receiver<ProgressNotificationParam>,
+    token: ProgressToken,
+    shared: Arc<Heard>,
+}
+
+impl Listener {
+    fn new(version: &'static str) -> Self {
+        Self { version, shared: Arc::default() }
+    }
+
+    pub(super) fn subscribe(&self, token: &ProgressToken) -> Reports {
+        let (sender, receiver) = mpsc::channel(REPORTS);
+        lock(&self.shared.calls).insert(token.clone(), sender);
+        Reports { receiver, token: token.clone(), shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl Drop for Reports {
+    fn drop(&mut self) {
+        lock(&self.shared.calls).remove(&self.token);
+    }
+}
+
+impl ClientHandler for Listener {
+    fn get_info(&self) -> ClientConfig {
+        let mut info = ClientConfig::default();
+        info.capabilities = ClientCapabilities::default();
+        info.client_info = Implementation::new("zeroclaw-acp", self.version);
+        info.protocol_version = ProtocolVersion::V_2025_06_18;
+        info
+    }
+
+    async fn on_progress(&self, params: ProgressNotificationParam, _context: NotificationContext<RoleClient>) {
+        let sender = lock(&self.shared.calls).get(&params.progress_token).cloned();
+        if let Some(sender) = sender {
+            // A flood of reports costs the reports, not memory.
+            let _ = sender.try_send(params);
+        }
+    }
+
+    async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
+        self.shared.changed.notify_one();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is guarded stays whole when a holder panics: every change is one call.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
