@@ -35,6 +35,8 @@ mod durable;
 #[cfg(test)]
 mod launcher;
 #[cfg(test)]
+mod mcp;
+#[cfg(test)]
 mod models;
 #[cfg(test)]
 mod recovery;

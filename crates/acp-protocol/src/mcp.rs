@@ -56,7 +56,8 @@ impl McpServer {
     pub fn parse(raw: &RawValue) -> Result<Self, ParamsError> {
         let raw: RawServer = serde_json::from_str(raw.get())
             .map_err(|error| ParamsError(format!("`mcpServers`: {}", crate::params::without_position(&error))))?;
-        let missing = |what: &str| ParamsError(format!("`mcpServers`: the server `{}` has no `{what}`", shown(&raw.name)));
+        let missing =
+            |what: &str| ParamsError(format!("`mcpServers`: the server `{}` has no `{what}`", shown(&raw.name)));
         match raw.r#type.as_deref() {
             None | Some("stdio") => Ok(Self::Stdio {
                 command: raw.command.filter(|command| !command.is_empty()).ok_or_else(|| missing("command"))?,

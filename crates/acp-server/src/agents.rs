@@ -3,7 +3,12 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use zeroclaw_policy::{Level, Root, Ruleset};
-use zeroclaw_runtime::{model::builtin::SlashCommand, tool::ToolSettings, turn::Agent};
+use zeroclaw_runtime::{
+    mcp::McpServerConfig,
+    model::{builtin::SlashCommand, vendor::HttpClients},
+    tool::ToolSettings,
+    turn::Agent,
+};
 
 use crate::error::CallError;
 
@@ -41,6 +46,17 @@ pub struct AgentEntry {
     pub models: Vec<ModelChoice>,
     /// The most that a client may choose as mode.
     pub max_level: Level,
+    /// MCP servers that every session of the agent has.
+    pub mcp: McpSetup,
+}
+
+/// What sessions start their MCP servers with.
+#[derive(Clone, Debug)]
+pub struct McpSetup {
+    /// The operator's servers; a client's come on top.
+    pub servers: Vec<McpServerConfig>,
+    /// For servers behind an address.
+    pub http: HttpClients,
 }
 
 /// A model that a client may choose.

@@ -164,7 +164,7 @@ impl ClientConnection {
             agent_capabilities: AgentCapabilities {
                 load_session: durable,
                 prompt_capabilities: PromptCapabilities { image: false, audio: false, embedded_context: true },
-                mcp_capabilities: McpCapabilities { http: false, sse: false },
+                mcp_capabilities: McpCapabilities { http: true, sse: false },
                 session_capabilities: SessionCapabilities {
                     list: stored,
                     delete: stored,

@@ -16,5 +16,5 @@ mod server;
 mod session;
 mod workspace;
 
-pub use agents::{AgentEntry, AgentSlot, AgentTable, ModelAccess, ModelChoice};
+pub use agents::{AgentEntry, AgentSlot, AgentTable, McpSetup, ModelAccess, ModelChoice};
 pub use server::{Ambient, OnDisconnect, Server, ServerSettings};

@@ -10,7 +10,7 @@ use zeroclaw_acp_protocol::params::{SystemPrompt, SystemPromptMode};
 use zeroclaw_policy::{Root, RootKind, Ruleset};
 use zeroclaw_runtime::{
     jail::Jail,
-    turn::{SystemParts, system_prompt},
+    turn::{SystemParts, ToolSet, system_prompt},
 };
 
 use crate::{agents::AgentEntry, error::CallError};
@@ -94,7 +94,13 @@ impl Workspace {
     }
 
     /// Writes the system prompt from what lies in the directories now. Blocking.
-    pub(crate) fn system_prompt(&self, entry: &AgentEntry, rules: &Ruleset, client: Option<&SystemPrompt>) -> String {
+    pub(crate) fn system_prompt(
+        &self,
+        entry: &AgentEntry,
+        rules: &Ruleset,
+        tools: &ToolSet,
+        client: Option<&SystemPrompt>,
+    ) -> String {
         let agent_root = entry.workspace.canonicalize().unwrap_or_else(|_| entry.workspace.clone());
         let agent_files = AGENT_FILES
             .iter()
@@ -111,7 +117,7 @@ impl Workspace {
             workspace: &self.cwd,
             roots: self.jail.roots(),
             rules,
-            tools: &entry.agent.tools.specs_without(&entry.rules.excluded_tools),
+            tools: &tools.specs_without(&entry.rules.excluded_tools),
             replacement: client.filter(|prompt| prompt.mode == SystemPromptMode::Override).map(|prompt| &*prompt.text),
             extra: client.filter(|prompt| prompt.mode == SystemPromptMode::Append).map(|prompt| &*prompt.text),
         })

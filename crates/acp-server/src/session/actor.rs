@@ -387,6 +387,7 @@ impl Actor {
             let done = running.task.await.ok();
             self.settle(&running.asked, done);
         }
+        self.scene.mcp.servers().stop().await;
         // Nothing is taken from here on; what waits is answered by whoever gets it back.
         self.inputs.close();
         let saved = self.scene.pump.barrier().await;

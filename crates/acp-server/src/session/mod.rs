@@ -4,6 +4,7 @@
 pub(crate) mod actor;
 pub(crate) mod copy;
 pub(crate) mod live;
+mod mcp;
 pub(crate) mod open;
 mod ops;
 mod pump;

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use super::{
     Pump, copy,
     live::LiveSession,
+    mcp::McpPlan,
     repair::repair,
     turn::{FORGOTTEN, Presented, TurnScene},
 };
@@ -128,6 +129,7 @@ async fn create(
     entry: Arc<AgentEntry>,
     params: NewSessionParams,
 ) -> Result<Arc<TurnScene>, CallError> {
+    let mcp = McpPlan::new(&entry, params.mcp_servers)?;
     let workspace = open_workspace(server, &entry, params.cwd, params.additional_directories).await?;
     if let Some(store) = server.durable() {
         let new = NewSession {
@@ -141,7 +143,8 @@ async fn create(
     }
     let pump = Pump::start(Arc::clone(id), server.durable().cloned(), 0);
     pump.attach(Arc::clone(client));
-    Ok(scene(server, id, pump, entry, workspace, params.system_prompt, &Standing::default()))
+    let means = Means { workspace, mcp, system_prompt: params.system_prompt };
+    Ok(scene(server, id, pump, entry, means, &Standing::default()))
 }
 
 /// Brings a stored session back for `session/load` and `session/resume`.
@@ -154,6 +157,7 @@ async fn restore(
     let store = server.durable().ok_or_else(|| CallError::session_not_found(id))?;
     let known = store.session(id).await?.ok_or_else(|| CallError::session_not_found(id))?;
     let entry = server.agents.choose_stored(&known.agent)?;
+    let mcp = McpPlan::new(&entry, params.mcp_servers)?;
     let stored_cwd = known.workspace.to_string_lossy().into_owned();
     let additional = params.additional_directories.unwrap_or_else(|| {
         known.additional_directories.iter().map(|path| path.to_string_lossy().into_owned()).collect()
@@ -178,7 +182,8 @@ async fn restore(
     };
     let pump = Pump::start(Arc::clone(&record.id), Some(Arc::clone(store)), record.last_seq);
     pump.attach(Arc::clone(client));
-    let scene = scene(server, &record.id, pump, entry, workspace, params.system_prompt, &standing);
+    let means = Means { workspace, mcp, system_prompt: params.system_prompt };
+    let scene = scene(server, &record.id, pump, entry, means, &standing);
     Ok((scene, standing))
 }
 
@@ -254,15 +259,23 @@ async fn open_workspace(
         .unwrap_or_else(|_| Err(CallError::params("the directory cannot be opened")))
 }
 
+/// What a session works with, as its request said.
+struct Means {
+    workspace: Workspace,
+    mcp: McpPlan,
+    system_prompt: Option<SystemPrompt>,
+}
+
 fn scene(
     server: &Arc<Shared>,
     id: &Arc<str>,
     pump: Arc<Pump>,
     entry: Arc<AgentEntry>,
-    workspace: Workspace,
-    system_prompt: Option<SystemPrompt>,
+    means: Means,
     standing: &Standing,
 ) -> Arc<TurnScene> {
+    let Means { workspace, mcp, system_prompt } = means;
+    let mcp = mcp.start(&entry, &workspace);
     let chosen = Chosen::restore(&entry, standing.config.as_deref());
     Arc::new(TurnScene {
         id: Arc::clone(id),
@@ -270,6 +283,7 @@ fn scene(
         pump,
         entry,
         workspace,
+        mcp,
         chosen: Mutex::new(chosen),
         system_prompt,
         spent: Mutex::default(),

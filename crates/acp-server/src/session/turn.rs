@@ -20,11 +20,11 @@ use zeroclaw_acp_protocol::{
 };
 use zeroclaw_runtime::{
     model::{Message, Usage},
-    turn::{Flow, Remembered, StopReason, TurnError, TurnEvent, TurnInput, TurnOutcome, TurnSink, run_turn},
+    turn::{Agent, Flow, Remembered, StopReason, TurnError, TurnEvent, TurnInput, TurnOutcome, TurnSink, run_turn},
 };
 use zeroclaw_session_store::{Batch, EventKind, MessageRecord, SessionPatch, TurnEnd, TurnStart, TurnState};
 
-use super::{Pump, talk::Talk};
+use super::{Pump, mcp::SessionMcp, talk::Talk};
 use crate::{
     agents::AgentEntry,
     choices::{Changed, Chosen},
@@ -57,6 +57,8 @@ pub(super) struct TurnScene {
     /// Tokens of all turns since the session was opened.
     pub(super) spent: Mutex<Usage>,
     pub(super) workspace: Workspace,
+    /// Servers that lend the session tools.
+    pub(super) mcp: SessionMcp,
     pub(super) remembered: Mutex<Remembered>,
     /// Position of the next message in the store.
     pub(super) position: AtomicU64,
@@ -196,10 +198,11 @@ impl TurnScene {
         let scene = Arc::clone(self);
         let chosen = lock(&self.chosen).clone();
         let rules = chosen.rules(&self.entry);
+        let agent = self.equip(turn, chosen.agent(&self.entry), &cancel).await;
         let system = {
-            let rules = Arc::clone(&rules);
+            let (rules, tools) = (Arc::clone(&rules), Arc::clone(&agent.tools));
             tokio::task::spawn_blocking(move || {
-                scene.workspace.system_prompt(&scene.entry, &rules, scene.system_prompt.as_ref())
+                scene.workspace.system_prompt(&scene.entry, &rules, &tools, scene.system_prompt.as_ref())
             })
             .await
         };
@@ -222,7 +225,34 @@ impl TurnScene {
             remembered: &self.remembered,
             cancel,
         };
-        run_turn(&chosen.agent(&self.entry), input).await.map_err(Broken::Turn)
+        run_turn(&agent, input).await.map_err(Broken::Turn)
+    }
+
+    /// Adds the tools of the MCP servers, which the first prompt waits for: a model that is asked before they are there
+    /// believes that it has none.
+    async fn equip(&self, turn: u64, agent: Arc<Agent>, cancel: &CancellationToken) -> Arc<Agent> {
+        let servers = self.mcp.servers();
+        if !servers.is_empty() {
+            tokio::select! {
+                () = servers.settled() => {}
+                () = cancel.cancelled() => {}
+            }
+        }
+        for (number, what) in self.mcp.news().into_iter().enumerate() {
+            let text = format!("[{what}]\n\n");
+            let message_id = format!("s-{turn}-{number}");
+            let update =
+                SessionUpdate::AgentMessageChunk { content: ContentBlock::text(&text), message_id: &message_id };
+            match self.pump.event(EventKind::Update, Some(turn), |out| encode::write(out, &update)) {
+                Flow::Ready | Flow::Full => {}
+            }
+        }
+        let lent = servers.tools();
+        if lent.is_empty() {
+            agent
+        } else {
+            Arc::new(Agent { tools: Arc::new(agent.tools.with(lent)), ..agent.as_ref().clone() })
+        }
     }
 
     /// Gives a session without a title one, before the answer: several editors stop listening after it.

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use zeroclaw_acp_server::{AgentEntry, AgentSlot, AgentTable, ModelAccess, ModelChoice};
+use zeroclaw_acp_server::{AgentEntry, AgentSlot, AgentTable, McpSetup, ModelAccess, ModelChoice};
 use zeroclaw_config::{Env, Family, Level, Loaded, ModelConfig, ModelRef, RiskProfile, RuntimeProfile, Secret};
 use zeroclaw_policy::{self as policy, Root, RootKind, Ruleset};
 use zeroclaw_runtime::{
@@ -223,6 +223,7 @@ impl Builder<'_> {
             access: model.access,
             model: own.to_string(),
             models: choices,
+            mcp: McpSetup { servers: Vec::new(), http: self.http.clone() },
         }
     }
 

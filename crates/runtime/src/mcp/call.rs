@@ -75,7 +75,7 @@ async fn request(
                 deadline = Instant::now() + server.call_timeout();
                 if let Some(message) = report.message {
                     let shown = show::line(bounded(&message, MAX_PROGRESS).trim());
-                    progress.output(&format!("{shown}\n"));
+                    progress.status(&shown);
                 }
             }
             () = sleep_until(deadline) => {
@@ -89,9 +89,14 @@ async fn request(
         Ok(Ok(ServerResult::CallToolResult(result))) => Ok(result),
         // Some servers answer with an empty object when there is nothing to say.
         Ok(Ok(ServerResult::EmptyResult(_))) => Ok(CallToolResult::default()),
-        Ok(Ok(_)) => Err(ToolFailure::Failed("the MCP server answered with something that is no tool result".to_owned())),
+        Ok(Ok(_)) => {
+            Err(ToolFailure::Failed("the MCP server answered with something that is no tool result".to_owned()))
+        }
+        Ok(Err(ServiceError::TransportClosed)) | Err(_) => {
+            link.lost();
+            Err(ToolFailure::Failed(gone(server)))
+        }
         Ok(Err(error)) => Err(failed(error)),
-        Err(_) => Err(ToolFailure::Failed(gone(server))),
     }
 }
 
@@ -140,7 +145,9 @@ async fn outcome(result: CallToolResult, context: &ToolContext) -> Result<ToolOu
         }
     }
     // Structured content repeats the text where there is text (MCP, "Structured Content").
-    if texts.is_empty() && let Some(structured) = result.structured_content {
+    if texts.is_empty()
+        && let Some(structured) = result.structured_content
+    {
         texts.push(structured.to_string());
     }
     for (index, (mime_type, data, uri)) in blobs.into_iter().enumerate() {
@@ -203,12 +210,7 @@ async fn keep(blob: Blob, context: &ToolContext) -> (String, Option<ToolContent>
     (line, Some(attachment))
 }
 
-fn store(
-    files: &Files<'_>,
-    roots: &zeroclaw_policy::Roots,
-    file: &str,
-    bytes: &[u8],
-) -> Result<String, JailError> {
+fn store(files: &Files<'_>, roots: &zeroclaw_policy::Roots, file: &str, bytes: &[u8]) -> Result<String, JailError> {
     let relative = format!("uploads/{file}");
     let Ok(path) = roots.locate(&relative) else { return Err(JailError::NotFound { path: relative.into() }) };
     match files.write_atomic(&path, bytes, Replaces::Nothing, Links::Refuse) {

@@ -18,6 +18,7 @@ use tokio::{
         unix::{OwnedReadHalf, OwnedWriteHalf, pipe::Receiver},
     },
     process::Command,
+    task::JoinHandle,
     time::timeout,
 };
 
@@ -41,6 +42,9 @@ pub(super) const STOP_LIMIT: Duration = Duration::from_millis(3500);
 /// Bytes of what a server complains that are kept: the last ones, where the reason of its end is.
 const COMPLAINTS: usize = 2048;
 
+/// Time for what a dead server has written to be read.
+const DRAIN: Duration = Duration::from_millis(200);
+
 const SIGTERM: i32 = 15;
 
 /// A server's process. Dropped, it is killed with everything it started.
@@ -48,6 +52,7 @@ pub(super) struct Program {
     child: Box<dyn ChildWrapper>,
     lifeline: Option<Lifeline>,
     complaints: Arc<Mutex<String>>,
+    listener: JoinHandle<()>,
     alive: bool,
 }
 
@@ -83,9 +88,9 @@ impl Program {
         let child = CommandWrap::from(program).wrap(ProcessSession).spawn().map_err(failed)?;
         let complaints = Arc::new(Mutex::new(String::new()));
         let errors = Receiver::from_owned_fd(errors.into()).map_err(failed)?;
-        tokio::spawn(listen(errors, Arc::clone(&complaints)));
+        let listener = tokio::spawn(listen(errors, Arc::clone(&complaints)));
         let (reader, writer) = UnixStream::from_std(ours).map_err(failed)?.into_split();
-        Ok((Self { child, lifeline, complaints, alive: true }, reader, writer))
+        Ok((Self { child, lifeline, complaints, listener, alive: true }, reader, writer))
     }
 
     /// Ends the process, whose input has ended already. Returns how it ended and what it said last.
@@ -103,6 +108,8 @@ impl Program {
             tracing::warn!(event = "mcp_process_stuck", "the process of an MCP server does not end");
         }
         self.alive = false;
+        // Its last words may still be on their way.
+        let _ = timeout(DRAIN, &mut self.listener).await;
         let complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
         match complaints.trim() {
             "" => String::new(),

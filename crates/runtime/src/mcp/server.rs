@@ -1,7 +1,7 @@
 //! The life of one server: started, asked for its tools, started once more when it dies, ended with its session.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -9,8 +9,8 @@ use std::{
 use rmcp::{
     ClientHandler, RoleClient, ServiceExt,
     model::{
-        ClientCapabilities, ClientConfig, Implementation, PaginatedRequestParams, ProgressNotificationParam, ProgressToken,
-        ProtocolVersion,
+        ClientCapabilities, ClientConfig, Implementation, PaginatedRequestParams, ProgressNotificationParam,
+        ProgressToken, ProtocolVersion,
     },
     service::{NotificationContext, Peer, RunningService},
     transport::streamable_http_client::{StreamableHttpClientTransport, StreamableHttpClientTransportConfig},
@@ -65,6 +65,19 @@ struct Ready {
 pub(super) struct Link {
     pub(super) peer: Peer<RoleClient>,
     pub(super) listener: Listener,
+    /// Cancelled when the connection is over.
+    gone: CancellationToken,
+}
+
+impl Link {
+    /// The connection is over, whoever noticed it.
+    pub(super) fn lost(&self) {
+        self.gone.cancel();
+    }
+
+    fn is_lost(&self) -> bool {
+        self.gone.is_cancelled() || self.peer.is_transport_closed()
+    }
 }
 
 /// A server of a session.
@@ -100,10 +113,15 @@ impl Server {
         self.config.call_timeout
     }
 
-    /// Resolves when the server is ready or will not be.
+    /// Resolves when the server is ready or will not be. One that has just died is about to be started again.
     pub(super) async fn settled(&self) {
+        let settled = |state: &State| match state {
+            State::Starting => false,
+            State::Ready(ready) => !ready.link.is_lost(),
+            State::Failed | State::Ended => true,
+        };
         // It fails only without a sender, and that is here.
-        let _ = self.state.subscribe().wait_for(|state| !matches!(state, State::Starting)).await;
+        let _ = self.state.subscribe().wait_for(settled).await;
     }
 
     /// Resolves when nothing of the server is left.
@@ -201,7 +219,7 @@ impl Server {
                     running.end().await;
                     return false;
                 }
-                () = running.gone.cancelled() => return true,
+                () = running.link.gone.cancelled() => return true,
                 () = running.link.listener.shared.changed.notified() => {}
             }
             // The list that was is kept when the new one cannot be read.
@@ -230,8 +248,6 @@ struct Running {
     link: Link,
     tools: Vec<Arc<dyn Tool>>,
     service: Option<RunningService<RoleClient, Listener>>,
-    /// Cancelled when the connection is over.
-    gone: CancellationToken,
     program: Option<Program>,
 }
 
@@ -258,8 +274,8 @@ impl Running {
             }
         };
         let peer = service.peer().clone();
-        let gone = CancellationToken::new();
-        let mut running = Self { link: Link { peer, listener }, tools: Vec::new(), service: Some(service), gone, program };
+        let link = Link { peer, listener, gone: CancellationToken::new() };
+        let mut running = Self { link, tools: Vec::new(), service: Some(service), program };
         running.watch();
         match list(server, &running.link.peer).await {
             Ok(tools) => {
@@ -274,8 +290,8 @@ impl Running {
     }
 
     /// Notices the end of the connection.
-    fn watch(&mut self) {
-        let (peer, gone) = (self.link.peer.clone(), self.gone.clone());
+    fn watch(&self) {
+        let (peer, gone) = (self.link.peer.clone(), self.link.gone.clone());
         tokio::spawn(async move {
             while !peer.is_transport_closed() {
                 tokio::select! {
@@ -293,7 +309,7 @@ impl Running {
             // A server that does not let go of its connection loses it with its process.
             let _ = service.close_with_timeout(CLOSE).await;
         }
-        self.gone.cancel();
+        self.link.lost();
         match self.program.take() {
             Some(program) => program.end().await,
             None => String::new(),
@@ -364,7 +380,14 @@ pub(super) struct Listener {
 #[derive(Default)]
 struct Heard {
     changed: Notify,
-    calls: Mutex<HashMap<ProgressToken, mpsc::Sender<ProgressNotificationParam>>>,
+    calls: Mutex<Calls>,
+}
+
+#[derive(Default)]
+struct Calls {
+    listening: HashMap<ProgressToken, mpsc::Sender<ProgressNotificationParam>>,
+    /// Reports that came before their call could listen: its token is known only when the request is on its way.
+    early: VecDeque<ProgressNotificationParam>,
 }
 
 /// The reports of one call. Dropped, it hears nothing more.
@@ -381,14 +404,24 @@ impl Listener {
 
     pub(super) fn subscribe(&self, token: &ProgressToken) -> Reports {
         let (sender, receiver) = mpsc::channel(REPORTS);
-        lock(&self.shared.calls).insert(token.clone(), sender);
+        let mut calls = lock(&self.shared.calls);
+        let (ours, others) =
+            std::mem::take(&mut calls.early).into_iter().partition(|early| early.progress_token == *token);
+        calls.early = others;
+        let ours: VecDeque<ProgressNotificationParam> = ours;
+        for report in ours {
+            // As many as fit the channel were kept.
+            let _ = sender.try_send(report);
+        }
+        calls.listening.insert(token.clone(), sender);
+        drop(calls);
         Reports { receiver, token: token.clone(), shared: Arc::clone(&self.shared) }
     }
 }
 
 impl Drop for Reports {
     fn drop(&mut self) {
-        lock(&self.shared.calls).remove(&self.token);
+        lock(&self.shared.calls).listening.remove(&self.token);
     }
 }
 
@@ -402,10 +435,12 @@ impl ClientHandler for Listener {
     }
 
     async fn on_progress(&self, params: ProgressNotificationParam, _context: NotificationContext<RoleClient>) {
-        let sender = lock(&self.shared.calls).get(&params.progress_token).cloned();
-        if let Some(sender) = sender {
-            // A flood of reports costs the reports, not memory.
-            let _ = sender.try_send(params);
+        let mut calls = lock(&self.shared.calls);
+        // A flood of reports costs the reports, not memory.
+        if let Some(listening) = calls.listening.get(&params.progress_token) {
+            let _ = listening.try_send(params);
+        } else if calls.early.len() < REPORTS {
+            calls.early.push_back(params);
         }
     }
 

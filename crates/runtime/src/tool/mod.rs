@@ -162,6 +162,8 @@ pub struct ToolContext {
 pub trait Progress: Send + Sync {
     /// Output so far grew by this text. May be dropped or merged; the outcome repeats what counts.
     fn output(&self, text: &str);
+    /// What it is doing now, in one line; replaces the line before. May be dropped; the outcome replaces it.
+    fn status(&self, text: &str);
     /// The plan changed; the list is complete.
     fn plan(&self, entries: &[PlanEntry]);
     /// The agent says something to the user outside of the model's text.

@@ -73,6 +73,12 @@ impl ToolSet {
         Self { tools: kept, specs, by_name }
     }
 
+    /// This set with more tools behind it; those that it has keep their names.
+    #[must_use]
+    pub fn with(&self, more: Vec<Arc<dyn Tool>>) -> Self {
+        Self::new(self.tools.iter().cloned().chain(more).collect())
+    }
+
     /// The tool with this name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&Arc<dyn Tool>> {

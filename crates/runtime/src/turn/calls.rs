@@ -274,11 +274,9 @@ fn covers(action: &Action) -> String {
             one_line(shown, MAX_COVERS),
             one_line(&cwd.absolute().display().to_string(), MAX_COVERS)
         ),
-        Action::Call { server, tool, .. } => format!(
-            "the tool {} of the MCP server {}",
-            one_line(tool, MAX_COVERS),
-            one_line(server, MAX_COVERS)
-        ),
+        Action::Call { server, tool, .. } => {
+            format!("the tool {} of the MCP server {}", one_line(tool, MAX_COVERS), one_line(server, MAX_COVERS))
+        }
         Action::Converse => "this tool".to_owned(),
     }
 }

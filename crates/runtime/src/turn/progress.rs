@@ -18,6 +18,9 @@ const TAIL: usize = 4096;
 /// New bytes between two sends once the output is longer than [`TAIL`].
 const STEP: usize = 2048;
 
+/// Lines about what a tool is doing that are shown for one call: each is an update that the log keeps.
+const MAX_STATUSES: usize = 256;
+
 /// The reporter of one call.
 pub(super) struct Reporter<'a> {
     scene: &'a Scene<'a>,
@@ -36,6 +39,8 @@ struct State {
     /// The client is behind: output is held back until it has room.
     full: bool,
     sent: bool,
+    /// Lines of [`Progress::status`] that were shown.
+    statuses: usize,
 }
 
 impl<'a> Reporter<'a> {
@@ -55,6 +60,18 @@ impl<'a> Reporter<'a> {
     /// Whether output was shown, which the outcome then has to replace.
     pub(super) fn showed_output(&self) -> bool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).sent
+    }
+
+    fn show(&self, text: String) {
+        self.send(TurnEvent::CallChanged {
+            id: self.call_id,
+            tool: self.tool,
+            status: Some(CallStatus::InProgress),
+            title: None,
+            content: Some(&[ToolContent::Text(text)]),
+            locations: None,
+            raw_output: None,
+        });
     }
 
     fn send(&self, event: TurnEvent<'_>) {
@@ -97,16 +114,20 @@ impl Progress for Reporter<'_> {
     fn output(&self, text: &str) {
         let due = self.state.lock().unwrap_or_else(PoisonError::into_inner).add(text);
         if let Some(shown) = due {
-            self.send(TurnEvent::CallChanged {
-                id: self.call_id,
-                tool: self.tool,
-                status: Some(CallStatus::InProgress),
-                title: None,
-                content: Some(&[ToolContent::Text(shown)]),
-                locations: None,
-                raw_output: None,
-            });
+            self.show(shown);
         }
+    }
+
+    fn status(&self, text: &str) {
+        {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            if state.full || state.statuses == MAX_STATUSES {
+                return;
+            }
+            state.statuses += 1;
+            state.sent = true;
+        }
+        self.show(text.to_owned());
     }
 
     fn plan(&self, entries: &[PlanEntry]) {

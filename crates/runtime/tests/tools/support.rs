@@ -78,6 +78,10 @@ impl Progress for Reports {
         self.grown.notify_one();
     }
 
+    fn status(&self, text: &str) {
+        self.output(text);
+    }
+
     fn plan(&self, entries: &[PlanEntry]) {
         self.plans.lock().expect("lock").push(entries.to_vec());
     }

@@ -501,7 +501,7 @@ impl PreparedCall for FakeCall {
             Action::Read { path } | Action::Write { path, .. } => {
                 vec![Location { path: path.absolute().to_owned(), line: Some(1) }]
             }
-            Action::Run { .. } | Action::Converse => Vec::new(),
+            Action::Run { .. } | Action::Call { .. } | Action::Converse => Vec::new(),
         };
         CallView { title: format!("Use {}", self.name), locations, content: vec![ToolContent::Text("view".to_owned())] }
     }
