@@ -375,3 +375,37 @@ async fn a_loaded_session_uses_the_servers_of_the_load() {
     prompt(&mut agent, &session, "go").await;
     assert_eq!(ends(&agent.collected()), [("completed".to_owned(), "2".to_owned())]);
 }
+
+/// A server behind an address is used like one that is a program; its secret is in its requests and nowhere else.
+#[tokio::test]
+async fn a_server_over_http_lends_its_tools() {
+    let lab =
+        Lab::scripted("full", &turns(&[("peer__echo", json!({"text": "by http"})), ("peer__progress", json!({}))]));
+    let file = lab.home().join("port");
+    let mut server = std::process::Command::new(PEER).arg(format!("--http={}", file.display())).spawn().unwrap();
+    let port = loop {
+        match std::fs::read_to_string(&file) {
+            Ok(port) if !port.is_empty() => break port,
+            _ => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    };
+    let named = json!({"type": "http", "name": "peer", "url": format!("http://127.0.0.1:{port}/mcp"),
+                       "headers": [{"name": "X-Peer", "value": "s3cret-header"}]});
+    let refused =
+        json!({"type": "http", "name": "refused", "url": format!("http://127.0.0.1:{port}/mcp"), "headers": []});
+    let (mut agent, session) = open(&lab, json!([named, refused])).await;
+    prompt(&mut agent, &session, "go").await;
+    prompt(&mut agent, &session, "go").await;
+    let messages = agent.received();
+    assert_eq!(
+        ends(&messages),
+        [("completed".to_owned(), "by http".to_owned()), ("completed".to_owned(), "done".to_owned())]
+    );
+    assert!(answer_text(&messages).contains("`refused`"), "{}", answer_text(&messages));
+    let received: String = messages.iter().map(Value::to_string).collect();
+    assert!(!received.contains("s3cret-header") && !agent.stderr_text().contains("s3cret-header"));
+    agent.close_stdin();
+    agent.wait().await;
+    server.kill().unwrap();
+    server.wait().unwrap();
+}
