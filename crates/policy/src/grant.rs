@@ -37,6 +37,8 @@ enum Cover {
     Tree { path: PathBuf },
     /// This path.
     Path { path: PathBuf },
+    /// This tool of this MCP server, with whatever arguments.
+    Call { server: String, tool: String },
     /// The whole tool: it touches nothing.
     Tool,
 }
@@ -49,6 +51,7 @@ impl Grant {
             Action::Read { path } => Cover::Path { path: path.absolute().to_owned() },
             Action::Write { path, .. } => by_place(path),
             Action::Run { argv, cwd, .. } => by_words(argv, cwd.absolute()),
+            Action::Call { server, tool, .. } => Cover::Call { server: server.clone(), tool: tool.clone() },
             Action::Converse => Cover::Tool,
         };
         let grant = Self { tool: tool.to_owned(), cover };
@@ -87,13 +90,26 @@ impl Grant {
                 (Cover::Path { path: covered }, Action::Read { path } | Action::Write { path, .. }) => {
                     path.absolute() == covered
                 }
+                (Cover::Call { server, tool }, Action::Call { server: of, tool: called, .. }) => {
+                    server == of && tool == called
+                }
                 (Cover::Tool, Action::Converse) => true,
                 (
                     Cover::Prefix { .. } | Cover::Words { .. } | Cover::Script { .. },
-                    Action::Read { .. } | Action::Write { .. } | Action::Converse,
+                    Action::Read { .. } | Action::Write { .. } | Action::Call { .. } | Action::Converse,
                 )
-                | (Cover::Tree { .. } | Cover::Path { .. }, Action::Run { .. } | Action::Converse)
-                | (Cover::Tool, Action::Read { .. } | Action::Write { .. } | Action::Run { .. }) => false,
+                | (
+                    Cover::Tree { .. } | Cover::Path { .. },
+                    Action::Run { .. } | Action::Call { .. } | Action::Converse,
+                )
+                | (
+                    Cover::Call { .. },
+                    Action::Read { .. } | Action::Write { .. } | Action::Run { .. } | Action::Converse,
+                )
+                | (
+                    Cover::Tool,
+                    Action::Read { .. } | Action::Write { .. } | Action::Run { .. } | Action::Call { .. },
+                ) => false,
             }
     }
 
@@ -127,6 +143,7 @@ impl Grant {
             Cover::Path { path } => {
                 format!("{} of {}", code(&self.tool), code(&place(path).unwrap_or_else(|| ".".to_owned())))
             }
+            Cover::Call { server, tool } => format!("the tool {} of the MCP server {}", code(tool), code(server)),
             Cover::Tool => code(&self.tool),
         }
     }
@@ -140,6 +157,7 @@ impl Grant {
             Cover::Script { cwd, script } => ("script", Some(cwd), std::slice::from_ref(script)),
             Cover::Tree { path } => ("tree", Some(path), &[]),
             Cover::Path { path } => ("path", Some(path), &[]),
+            Cover::Call { server, tool } => ("call", Some(Path::new(server)), std::slice::from_ref(tool)),
             Cover::Tool => ("tool", None, &[]),
         };
         let mut rule = kind.to_owned();
@@ -160,6 +178,10 @@ impl Grant {
         let mut fields = fields.into_iter();
         let cover = match (kind.as_str(), fields.next().map(PathBuf::from)) {
             ("tool", None) => Cover::Tool,
+            ("call", Some(server)) => match (server.into_os_string().into_string(), fields.next(), fields.next()) {
+                (Ok(server), Some(tool), None) => Cover::Call { server, tool },
+                (_, _, _) => return None,
+            },
             (kind, Some(path)) if path.is_absolute() => {
                 let words: Vec<String> = fields.collect();
                 match (kind, words.as_slice()) {

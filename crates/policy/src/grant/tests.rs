@@ -325,3 +325,25 @@ proptest! {
         prop_assert_eq!(simple_command(&joined(&words)), Some(words));
     }
 }
+
+#[test]
+fn a_tool_of_a_server_is_covered_with_whatever_arguments() {
+    let call = |server: &str, tool: &str, arguments: &str| Action::Call {
+        server: server.to_owned(),
+        tool: tool.to_owned(),
+        arguments: arguments.into(),
+        hint: crate::CallHint::None,
+    };
+    let grant = grant(&call("s\t1", "echo", "{}"));
+    assert_eq!(Grant::parse("t", &grant.rule().unwrap()), Some(grant.clone()));
+    assert!(grant.covers("t", &call("s\t1", "echo", r#"{"text":"other"}"#)));
+    for other in [call("s", "echo", "{}"), call("s\t1", "other", "{}"), Action::Converse, run("echo")] {
+        assert!(!grant.covers("t", &other), "{other:?}");
+    }
+    assert_eq!(
+        grant.describe(Path::new("/w/project"), |text| format!("`{text}`")),
+        "the tool `echo` of the MCP server `s\t1`"
+    );
+    assert_eq!(Grant::parse("t", "call\tone"), None);
+    assert_eq!(Grant::parse("t", "call\tone\ttwo\tthree"), None);
+}
