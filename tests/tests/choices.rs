@@ -140,7 +140,7 @@ async fn session_commands_answer_without_a_model() {
         ("/mode nonsense", "there is no such mode"),
         ("/mode readonly", "Mode is now `readonly`."),
         ("/model", "`custom.two` model-two"),
-        ("/usage", "Tokens used since this session was opened: 0 in"),
+        ("/usage", "Tokens used in this session: 0 in"),
     ] {
         let result = prompt(&mut agent, &session, text).await;
         assert_eq!(result["stopReason"], "end_turn");

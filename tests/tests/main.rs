@@ -47,6 +47,8 @@ mod smoke;
 #[cfg(test)]
 mod storage;
 #[cfg(test)]
+mod thinking;
+#[cfg(test)]
 mod turns;
 
 #[test]

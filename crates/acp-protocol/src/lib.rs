@@ -35,7 +35,8 @@ pub use message::{UpdateFrame, encode_error, encode_notification, encode_request
 pub use method::{MethodKind, client};
 pub use update::{
     AvailableCommand, CallStatus, CommandInput, Location, PermissionOption, PermissionOptionKind, PermissionRequest,
-    PermissionToolCall, PlanEntry, PlanPriority, PlanStatus, SessionUpdate, ToolCallContent, ToolKind, Withdrawal,
+    PermissionToolCall, PlanEntry, PlanPriority, PlanStatus, SessionUpdate, ToolCallContent, ToolKind, UsageCost,
+    Withdrawal,
 };
 
 /// The protocol version this crate speaks: the only stable one.

@@ -260,6 +260,9 @@ pub struct PromptUsage {
     pub output_tokens: u64,
     /// Of the input, read from the vendor's cache.
     pub cached_read_tokens: u64,
+    /// Of the input, written to the vendor's cache, where the vendor counts them apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cached_write_tokens: Option<u64>,
 }
 
 /// `_meta.zeroclaw` of a prompt result.

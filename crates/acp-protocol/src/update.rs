@@ -102,6 +102,9 @@ pub enum SessionUpdate<'a> {
         used: u64,
         /// The window's size.
         size: u64,
+        /// What the session has cost so far; absent when no prices are known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cost: Option<UsageCost<'a>>,
     },
     /// The session's title.
     SessionInfoUpdate {
@@ -110,6 +113,15 @@ pub enum SessionUpdate<'a> {
         /// RFC 3339.
         updated_at: &'a str,
     },
+}
+
+/// An amount of money.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct UsageCost<'a> {
+    /// A JSON number. Raw, so that a decimal stays one.
+    pub amount: &'a RawValue,
+    /// As ISO 4217 writes it.
+    pub currency: &'a str,
 }
 
 /// How an editor shows a tool call.

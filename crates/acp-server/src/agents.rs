@@ -5,12 +5,12 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 use zeroclaw_policy::{Level, Root, Ruleset};
 use zeroclaw_runtime::{
     mcp::McpServerConfig,
-    model::{builtin::SlashCommand, vendor::HttpClients},
+    model::{Thinking, builtin::SlashCommand, vendor::HttpClients},
     tool::ToolSettings,
     turn::Agent,
 };
 
-use crate::error::CallError;
+use crate::{cost::Price, error::CallError};
 
 /// Whether an agent's model can be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,12 +62,18 @@ pub struct McpSetup {
 /// A model that a client may choose.
 #[derive(Clone, Debug)]
 pub struct ModelChoice {
-    /// `family.alias`.
+    /// `family.alias`, or `family.alias/name` for a further model of the same provider.
     pub id: String,
     /// What people call it.
     pub name: String,
     /// The agent with this model.
     pub agent: Arc<Agent>,
+    /// The levels of thinking a client may choose from; none where the model has none.
+    pub levels: Vec<Thinking>,
+    /// How much it thinks unless the client chooses; `None` leaves it to the vendor.
+    pub thinking: Option<Thinking>,
+    /// What its tokens cost, where that is configured.
+    pub price: Option<Price>,
     /// Slash commands that the model itself understands.
     pub commands: Vec<SlashCommand>,
 }

@@ -1,22 +1,29 @@
-//! What a client may choose in a session, mode and model, offered as modes and as options that never disagree.
+//! What a client may choose in a session, mode, model and thought level, offered as modes and as options that never disagree.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use zeroclaw_acp_protocol::result::{Choice, ConfigOption, ConfigValue, ModeState};
 use zeroclaw_policy::{Level, Ruleset};
-use zeroclaw_runtime::turn::Agent;
+use zeroclaw_runtime::{model::Thinking, turn::Agent};
 
 use crate::{
     agents::{AgentEntry, ModelChoice},
+    cost::Spent,
     error::CallError,
 };
 
 /// The option for the mode.
-const MODE: &str = "mode";
+pub(crate) const MODE: &str = "mode";
 
 /// The option for the model.
-const MODEL: &str = "model";
+pub(crate) const MODEL: &str = "model";
+
+/// The option for how much the model thinks.
+const THINKING: &str = "thought_level";
+
+/// The value that leaves it to the vendor.
+const DEFAULT_LEVEL: &str = "default";
 
 /// All modes, the strictest first.
 const MODES: [(Level, Choice<'static>); 3] = [
@@ -40,6 +47,8 @@ const MODES: [(Level, Choice<'static>); 3] = [
 pub(crate) struct Chosen {
     level: Level,
     model: String,
+    /// What the client wants; it is kept over a model that has no such level.
+    thinking: Option<Thinking>,
 }
 
 /// The stored form of [`Chosen`]. Members that are missing or not on offer any more mean the agent's own.
@@ -48,6 +57,9 @@ pub(crate) struct Chosen {
 struct Stored {
     mode: Option<String>,
     model: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking: Option<String>,
+    spent: Spent,
 }
 
 /// What a change concerns, for telling clients.
@@ -55,16 +67,17 @@ struct Stored {
 pub(crate) enum Changed {
     Mode,
     Model,
+    Thinking,
 }
 
 impl Chosen {
     /// What the agent's configuration says.
     pub(crate) fn of(entry: &AgentEntry) -> Self {
-        Self { level: entry.rules.level.min(entry.max_level), model: entry.model.clone() }
+        Self { level: entry.rules.level.min(entry.max_level), model: entry.model.clone(), thinking: None }
     }
 
     /// What was stored with the session, as far as it is still on offer.
-    pub(crate) fn restore(entry: &AgentEntry, stored: Option<&[u8]>) -> Self {
+    pub(crate) fn restore(entry: &AgentEntry, stored: Option<&[u8]>) -> (Self, Spent) {
         let mut chosen = Self::of(entry);
         let stored: Stored = stored.and_then(|json| serde_json::from_slice(json).ok()).unwrap_or_default();
         if let Some(mode) = stored.mode {
@@ -74,12 +87,18 @@ impl Chosen {
         if let Some(model) = stored.model {
             drop(chosen.set_model(entry, &model));
         }
-        chosen
+        chosen.thinking = stored.thinking.as_deref().and_then(Thinking::from_name);
+        (chosen, stored.spent)
     }
 
-    /// The stored form.
-    pub(crate) fn to_json(&self) -> Vec<u8> {
-        let stored = Stored { mode: Some(self.level.as_str().to_owned()), model: Some(self.model.clone()) };
+    /// The stored form, with what the session has used.
+    pub(crate) fn to_json(&self, spent: &Spent) -> Vec<u8> {
+        let stored = Stored {
+            mode: Some(self.level.as_str().to_owned()),
+            model: Some(self.model.clone()),
+            thinking: self.thinking.map(|level| level.as_str().to_owned()),
+            spent: spent.clone(),
+        };
         serde_json::to_vec(&stored).unwrap_or_default()
     }
 
@@ -100,10 +119,40 @@ impl Chosen {
         Ok(Changed::Model)
     }
 
+    fn set_thinking(&mut self, entry: &AgentEntry, id: &str) -> Result<Changed, CallError> {
+        let found = self.levels(entry).into_iter().find(|(value, _)| *value == id);
+        found.ok_or_else(|| CallError::params("there is no such thought level for this model"))?;
+        self.thinking = Thinking::from_name(id);
+        Ok(Changed::Thinking)
+    }
+
+    /// How much the chosen model is to think: what the client wants where the model can, else what is configured.
+    pub(crate) fn thinking(&self, entry: &AgentEntry) -> Option<Thinking> {
+        let model = self.model(entry)?;
+        self.thinking.filter(|level| model.levels.contains(level)).or(model.thinking)
+    }
+
+    /// Value and name of the levels on offer.
+    fn levels(&self, entry: &AgentEntry) -> Vec<(&'static str, &'static str)> {
+        let Some(model) = self.model(entry).filter(|model| !model.levels.is_empty()) else { return Vec::new() };
+        let own = model.thinking.is_none().then_some((DEFAULT_LEVEL, "Default"));
+        let levels = model.levels.iter().map(|level| {
+            let name = match level {
+                Thinking::Off => "Off",
+                Thinking::Low => "Low",
+                Thinking::Medium => "Medium",
+                Thinking::High => "High",
+            };
+            (level.as_str(), name)
+        });
+        own.into_iter().chain(levels).collect()
+    }
+
     pub(crate) fn set_option(&mut self, entry: &AgentEntry, option: &str, value: &str) -> Result<Changed, CallError> {
         match option {
             MODE => self.set_mode(entry, value),
             MODEL => self.set_model(entry, value),
+            THINKING => self.set_thinking(entry, value),
             _ => Err(CallError::params("there is no such option in this session")),
         }
     }
@@ -153,8 +202,24 @@ impl Chosen {
         });
         let models =
             entry.models.iter().map(|choice| ConfigValue { value: &choice.id, name: &choice.name, description: None });
-        vec![select(MODE, "Mode", self.mode(), modes.collect()), select(MODEL, "Model", &self.model, models.collect())]
+        let mut all = vec![
+            select(MODE, "Mode", self.mode(), modes.collect()),
+            select(MODEL, "Model", &self.model, models.collect()),
+        ];
+        let levels = self.levels(entry);
+        if !levels.is_empty() {
+            let now = self.thinking(entry).map_or(DEFAULT_LEVEL, Thinking::as_str);
+            let value = |(value, name)| ConfigValue { value, name, description: None };
+            all.push(select(THINKING, "Thought level", now, levels.into_iter().map(value).collect()));
+        }
+        all
     }
+}
+
+/// The stored form without what was used: a copy of a session has spent nothing yet.
+pub(crate) fn without_spent(stored: &[u8]) -> Option<Vec<u8>> {
+    let stored: Stored = serde_json::from_slice(stored).ok()?;
+    serde_json::to_vec(&Stored { spent: Spent::default(), ..stored }).ok()
 }
 
 /// The modes that the operator lets a client choose.

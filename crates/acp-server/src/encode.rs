@@ -5,14 +5,14 @@ use std::borrow::Cow;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::value::RawValue;
 use zeroclaw_acp_protocol as wire;
-use zeroclaw_acp_protocol::{ContentBlock, EmbeddedResource, SessionUpdate, ToolCallContent};
+use zeroclaw_acp_protocol::{ContentBlock, EmbeddedResource, SessionUpdate, ToolCallContent, UsageCost};
 use zeroclaw_runtime::{
     tool::{Location, PlanEntry, PlanPriority, PlanStatus, ToolContent, ToolKind},
     turn::{CallStatus, StopReason, TurnEvent},
 };
 
-/// Writes one event as an `update` object.
-pub(crate) fn event(out: &mut Vec<u8>, event: &TurnEvent<'_>) {
+/// Writes one event as an `update` object; `cost` is what the session has cost so far, for the tokens of a call.
+pub(crate) fn event(out: &mut Vec<u8>, event: &TurnEvent<'_>, cost: Option<UsageCost<'_>>) {
     match event {
         TurnEvent::Text { message, text } => {
             write(out, &SessionUpdate::AgentMessageChunk { content: ContentBlock::text(text), message_id: message });
@@ -56,7 +56,9 @@ pub(crate) fn event(out: &mut Vec<u8>, event: &TurnEvent<'_>) {
             write(out, &update);
         }
         TurnEvent::Plan(steps) => write(out, &SessionUpdate::Plan { entries: &plan(steps) }),
-        TurnEvent::Usage { used, size } => write(out, &SessionUpdate::UsageUpdate { used: *used, size: *size }),
+        TurnEvent::Usage { used, size, counted: _ } => {
+            write(out, &SessionUpdate::UsageUpdate { used: *used, size: *size, cost });
+        }
     }
 }
 

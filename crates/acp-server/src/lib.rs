@@ -9,6 +9,7 @@ mod choices;
 mod client;
 mod commands;
 mod connection;
+mod cost;
 mod encode;
 mod error;
 mod prompt;
@@ -17,4 +18,5 @@ mod session;
 mod workspace;
 
 pub use agents::{AgentEntry, AgentSlot, AgentTable, McpSetup, ModelAccess, ModelChoice};
+pub use cost::Price;
 pub use server::{Ambient, OnDisconnect, Server, ServerSettings};

@@ -15,7 +15,7 @@ use crate::load::{Layers, layers, load_layers};
 use crate::names::{Family, ModelRef, check_alias};
 use crate::nearest::nearest;
 use crate::paths::Paths;
-use crate::schema::{Key, Section, TOP_LEVEL, family_names};
+use crate::schema::{Key, PRICE_TABLE, Section, TOP_LEVEL, family_names};
 use crate::settings::{Place, Source};
 use crate::value::{Kind, Value};
 use crate::write::Writer;
@@ -152,7 +152,12 @@ fn parse_key(text: &str) -> Result<(Section, &'static Key), ConfigError> {
                 let near = nearest(family, family_names()).map(|ours| text.replacen(family, ours, 1));
                 return Err(unknown(near, family_names().map(str::to_owned).collect()));
             };
-            (Section::Model(ModelRef { family: known, alias: alias.join(".") }), *name)
+            match alias {
+                [alias @ .., PRICE_TABLE] if !alias.is_empty() => {
+                    (Section::Price(ModelRef { family: known, alias: alias.join(".") }), *name)
+                }
+                _ => (Section::Model(ModelRef { family: known, alias: alias.join(".") }), *name),
+            }
         }
         ["agents" | "risk_profiles" | "runtime_profiles", ..] => {
             return Err(incomplete(&format!("{first}.<name>.<key>")));
@@ -170,7 +175,7 @@ fn parse_key(text: &str) -> Result<(Section, &'static Key), ConfigError> {
     };
     let alias = match &section {
         Section::Agent(alias) | Section::Risk(alias) | Section::Runtime(alias) => Some(alias.as_str()),
-        Section::Model(model) => Some(model.alias.as_str()),
+        Section::Model(model) | Section::Price(model) => Some(model.alias.as_str()),
         Section::Root | Section::Acp | Section::Autonomy | Section::Store => None,
     };
     if let Some(alias) = alias {

@@ -10,7 +10,7 @@ use toml_edit::{Document, Item, TableLike};
 use crate::error::{ConfigError, Location};
 use crate::names::{Family, ModelRef, check_alias};
 use crate::nearest::nearest;
-use crate::schema::{Key, Section, family_names, quoted};
+use crate::schema::{Key, PRICE_TABLE, Section, family_names, quoted};
 use crate::settings::{Place, Setting, Settings, Source, line_and_column};
 use crate::value::Kind;
 
@@ -147,7 +147,12 @@ impl Walk<'_> {
         self.settings.open(section);
         for (name, item) in table.iter() {
             let at = place(table, name, item);
-            self.value(section, name, item, &at)?;
+            match section {
+                Section::Model(model) if name == PRICE_TABLE => {
+                    self.section(&Section::Price(model.clone()), item, &at)?;
+                }
+                _ => self.value(section, name, item, &at)?,
+            }
         }
         Ok(())
     }

@@ -7,11 +7,11 @@ use crate::error::ConfigError;
 use crate::names::{Family, ModelRef, check_alias};
 use crate::nearest::nearest;
 use crate::paths::{data_dir_from_env, expand_home};
-use crate::schema::{Section, family_names};
+use crate::schema::{PRICE_TABLE, Section, family_names};
 use crate::settings::{Place, Setting, Settings, Source};
 use crate::types::{
-    AcpConfig, AgentConfig, Config, DEFAULT_PROFILE, ErrorCodes, Level, ModelConfig, RiskProfile, RuntimeProfile,
-    StoreConfig, SyncMode,
+    AcpConfig, AgentConfig, Config, DEFAULT_PROFILE, ErrorCodes, Level, ModelConfig, PriceConfig, RiskProfile,
+    RuntimeProfile, StoreConfig, SyncMode,
 };
 use crate::value::Value;
 
@@ -79,7 +79,22 @@ fn target(
         _ => return Ok(None),
     };
     let skipped = if first.eq_ignore_ascii_case("providers") { 2 } else { 0 };
-    let alias = rest.get(skipped..).unwrap_or_default().join("__");
+    let mut alias = rest.get(skipped..).unwrap_or_default();
+    let mut section = section;
+    // What costs something stands in a table of its own below the model.
+    if skipped > 0
+        && let [before @ .., last] = alias
+        && !before.is_empty()
+        && last.eq_ignore_ascii_case(PRICE_TABLE)
+    {
+        alias = before;
+        let model = section;
+        section = Box::new(move |alias| match model(alias) {
+            Section::Model(model) => Section::Price(model),
+            other => other,
+        });
+    }
+    let alias = alias.join("__");
     check_alias(&alias).map_err(|error| ConfigError::BadAlias {
         at: source.locate(&Place::Variable(variable.to_owned())),
         key: section(alias.clone()).path(&name),
@@ -125,6 +140,10 @@ pub(crate) fn build(settings: &Settings, source: &Source, env: &Env) -> Config {
             Section::Model(model) => {
                 let model = config.models.entry(model.clone()).or_default();
                 values().for_each(|(setting, reader)| put_model(model, setting, &reader));
+            }
+            Section::Price(model) => {
+                let price = config.models.entry(model.clone()).or_default().price.get_or_insert_default();
+                values().for_each(|(setting, reader)| put_price(price, setting, &reader));
             }
             Section::Risk(name) => {
                 let profile = config.risk_profiles.entry(name.clone()).or_default();
@@ -222,6 +241,13 @@ impl Reader<'_> {
         }
     }
 
+    fn number(&self) -> Option<f64> {
+        match self.setting.value {
+            Value::Number(number) => Some(number),
+            Value::Text(_) | Value::Secret(_) | Value::Flag(_) | Value::Whole(_) | Value::List(_) => None,
+        }
+    }
+
     /// Reads a count where nought stands for the program's own default.
     fn count<T: TryFrom<u64>>(&self, field: &mut Option<T>) {
         *field = self.whole().filter(|number| *number > 0).and_then(|number| T::try_from(number).ok());
@@ -278,14 +304,23 @@ fn put_model(model: &mut ModelConfig, setting: &Setting, reader: &Reader<'_>) {
         "native_tools" => model.native_tools = reader.flag(),
         "max_output_tokens" => reader.count(&mut model.max_output_tokens),
         "context_window" => reader.count(&mut model.context_window),
-        "temperature" => {
-            if let Value::Number(number) = setting.value {
-                model.temperature = Some(number);
-            }
-        }
+        "temperature" => model.temperature = reader.number(),
+        "models" => reader.list(&mut model.models),
+        "thinking" => reader.text(&mut model.thinking),
         "script" => reader.path(&mut model.script),
         "num_ctx" => reader.count(&mut model.num_ctx),
         "idle_timeout_secs" => model.idle_timeout_secs = reader.whole(),
+        _ => {}
+    }
+}
+
+fn put_price(price: &mut PriceConfig, setting: &Setting, reader: &Reader<'_>) {
+    match setting.key.name {
+        "input" => price.input = reader.number(),
+        "output" => price.output = reader.number(),
+        "cached" => price.cached = reader.number(),
+        "cache_write" => price.cache_write = reader.number(),
+        "currency" => reader.text(&mut price.currency),
         _ => {}
     }
 }

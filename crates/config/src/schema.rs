@@ -13,6 +13,7 @@ pub(crate) enum Section {
     Agent(String),
     Autonomy,
     Model(ModelRef),
+    Price(ModelRef),
     Risk(String),
     Runtime(String),
     Store,
@@ -27,6 +28,7 @@ impl Section {
             Self::Agent(_) => AGENT,
             Self::Autonomy => AUTONOMY,
             Self::Model(_) => MODEL,
+            Self::Price(_) => PRICE,
             Self::Risk(_) => RISK,
             Self::Runtime(_) => RUNTIME,
             Self::Store => STORE,
@@ -42,7 +44,13 @@ impl Section {
     pub(crate) fn is_closed(&self) -> bool {
         match self {
             Self::Acp | Self::Store => true,
-            Self::Root | Self::Agent(_) | Self::Autonomy | Self::Model(_) | Self::Risk(_) | Self::Runtime(_) => false,
+            Self::Root
+            | Self::Agent(_)
+            | Self::Autonomy
+            | Self::Model(_)
+            | Self::Price(_)
+            | Self::Risk(_)
+            | Self::Runtime(_) => false,
         }
     }
 
@@ -50,7 +58,13 @@ impl Section {
     pub(crate) fn strangers(&self) -> &'static [&'static str] {
         match self {
             Self::Risk(_) | Self::Autonomy => &["allowed_tools", "allowed_hosts"],
-            Self::Root | Self::Acp | Self::Agent(_) | Self::Model(_) | Self::Runtime(_) | Self::Store => &[],
+            Self::Root
+            | Self::Acp
+            | Self::Agent(_)
+            | Self::Model(_)
+            | Self::Price(_)
+            | Self::Runtime(_)
+            | Self::Store => &[],
         }
     }
 
@@ -62,6 +76,7 @@ impl Section {
             Self::Agent(alias) => vec!["agents", alias],
             Self::Autonomy => vec!["autonomy"],
             Self::Model(model) => vec!["providers", "models", model.family.as_str(), &model.alias],
+            Self::Price(model) => vec!["providers", "models", model.family.as_str(), &model.alias, PRICE_TABLE],
             Self::Risk(name) => vec!["risk_profiles", name],
             Self::Runtime(name) => vec!["runtime_profiles", name],
             Self::Store => vec!["store"],
@@ -84,7 +99,7 @@ impl Section {
         match self {
             Self::Root | Self::Acp | Self::Autonomy | Self::Store => true,
             Self::Risk(name) | Self::Runtime(name) => name == DEFAULT_PROFILE,
-            Self::Agent(_) | Self::Model(_) => false,
+            Self::Agent(_) | Self::Model(_) | Self::Price(_) => false,
         }
     }
 }
@@ -151,6 +166,7 @@ const AGENT: &[Key] = &[
 
 const MODEL: &[Key] = &[
     key("model", Kind::Text),
+    key("models", Kind::List),
     key("api_key", Kind::Secret),
     key("uri", Kind::Uri),
     key("native_tools", Kind::Flag),
@@ -160,6 +176,21 @@ const MODEL: &[Key] = &[
     key("script", Kind::Path),
     key("num_ctx", OPTIONAL_COUNT),
     key("idle_timeout_secs", SECONDS),
+    key("thinking", Kind::Choice(&["off", "low", "medium", "high"])),
+];
+
+/// The table of a model that holds what its tokens cost.
+pub(crate) const PRICE_TABLE: &str = "price";
+
+/// No vendor asks for so much; a larger number was meant for another unit.
+const PRICE_OF_A_MILLION: Kind = Kind::Number { min: 0, max: 1_000_000 };
+
+const PRICE: &[Key] = &[
+    key("input", PRICE_OF_A_MILLION),
+    key("output", PRICE_OF_A_MILLION),
+    key("cached", PRICE_OF_A_MILLION),
+    key("cache_write", PRICE_OF_A_MILLION),
+    with_default("currency", Kind::Text, "USD"),
 ];
 
 const LEVEL: Kind = Kind::Choice(&["readonly", "supervised", "full"]);

@@ -200,6 +200,27 @@ pub struct ModelConfig {
     pub num_ctx: Option<u64>,
     /// After how long without a byte a stream is given up.
     pub idle_timeout_secs: Option<u64>,
+    /// Further models of the same provider that a client may choose.
+    pub models: Vec<String>,
+    /// How much the model thinks: `off`, `low`, `medium` or `high`; absent leaves it to the provider.
+    pub thinking: Option<String>,
+    /// What its tokens cost.
+    pub price: Option<PriceConfig>,
+}
+
+/// Says what a million tokens of a model cost.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PriceConfig {
+    /// Of the request.
+    pub input: Option<f64>,
+    /// Of the answer.
+    pub output: Option<f64>,
+    /// Of the request, read from the provider's cache; absent means as the rest of the request.
+    pub cached: Option<f64>,
+    /// Of the request, written to the provider's cache; absent means as the rest of the request.
+    pub cache_write: Option<f64>,
+    /// The currency, as ISO 4217 writes it; absent means USD.
+    pub currency: Option<String>,
 }
 
 impl fmt::Debug for ModelConfig {
@@ -216,6 +237,9 @@ impl fmt::Debug for ModelConfig {
             .field("script", &self.script)
             .field("num_ctx", &self.num_ctx)
             .field("idle_timeout_secs", &self.idle_timeout_secs)
+            .field("models", &self.models)
+            .field("thinking", &self.thinking)
+            .field("price", &self.price)
             .finish()
     }
 }

@@ -10,6 +10,9 @@ mod script_docs;
 #[path = "models/support.rs"]
 mod support;
 #[cfg(test)]
+#[path = "models/thinking.rs"]
+mod thinking;
+#[cfg(test)]
 #[path = "models/turns.rs"]
 mod turns;
 #[cfg(test)]

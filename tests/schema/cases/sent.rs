@@ -11,12 +11,12 @@ use proptest::{
     test_runner::{Config, TestRunner},
 };
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 use zeroclaw_acp_protocol::{
     AvailableCommand, CallStatus, CommandInput, ContentBlock, EmbeddedResource, ErrorKind, ErrorObject, ErrorTable,
     Frame, Location, MethodKind, PermissionOption, PermissionOptionKind, PermissionRequest, PermissionToolCall,
-    PlanEntry, PlanPriority, PlanStatus, RequestId, SessionUpdate, ToolCallContent, ToolKind, UpdateFrame, Withdrawal,
-    client, encode_error, encode_notification, encode_request, encode_result,
+    PlanEntry, PlanPriority, PlanStatus, RequestId, SessionUpdate, ToolCallContent, ToolKind, UpdateFrame, UsageCost,
+    Withdrawal, client, encode_error, encode_notification, encode_request, encode_result,
     result::{
         AgentCapabilities, AuthMethod, Choice, ConfigOption, ConfigOptionsResult, ConfigValue, Empty, EventResult,
         Implementation, InitializeMeta, InitializeResult, ListSessionsResult, LoadSessionResult, McpCapabilities, Meta,
@@ -243,9 +243,15 @@ fn load_session() -> BoxedStrategy<String> {
 }
 
 fn prompt() -> BoxedStrategy<String> {
-    let usage = any::<[u64; 4]>().prop_map(|[total_tokens, input_tokens, output_tokens, cached_read_tokens]| {
-        PromptUsage { total_tokens, input_tokens, output_tokens, cached_read_tokens }
-    });
+    let usage = (any::<[u64; 4]>(), maybe(any::<u64>())).prop_map(
+        |([total_tokens, input_tokens, output_tokens, cached_read_tokens], cached_write_tokens)| PromptUsage {
+            total_tokens,
+            input_tokens,
+            output_tokens,
+            cached_read_tokens,
+            cached_write_tokens,
+        },
+    );
     let meta = any::<bool>().prop_map(|persisted| Meta { zeroclaw: PromptMeta { persisted } });
     (id(), one_of(STOP_REASONS), maybe(text()), maybe(text()), maybe(usage), maybe(meta))
         .prop_map(|(id, stop_reason, session_id, content, usage, meta)| {
@@ -364,6 +370,11 @@ impl Around {
     }
 }
 
+/// An amount that is no whole number.
+fn decimal(number: u32) -> Box<RawValue> {
+    RawValue::from_string(format!("{number}.25")).expect("a number is JSON")
+}
+
 /// Makes whole notifications of the values that `write` turns into an update.
 fn framed<S: Strategy + 'static>(
     values: S,
@@ -474,8 +485,10 @@ updates! {
         let options: Vec<ConfigOption<'_>> = options.iter().map(OwnOption::wire).collect();
         frame.write(&SessionUpdate::ConfigOptionUpdate { config_options: &options })
     }),
-    UsageUpdate: "usage_update" => framed(any::<[u64; 2]>(), |[used, size], frame| {
-        frame.write(&SessionUpdate::UsageUpdate { used: *used, size: *size })
+    UsageUpdate: "usage_update" => framed((any::<[u64; 2]>(), maybe((any::<u32>(), text()))), |([used, size], cost), frame| {
+        let cost = cost.as_ref().map(|(amount, currency)| (decimal(*amount), currency));
+        let cost = cost.as_ref().map(|(amount, currency)| UsageCost { amount, currency });
+        frame.write(&SessionUpdate::UsageUpdate { used: *used, size: *size, cost })
     }),
     SessionInfoUpdate: "session_info_update" => framed((text(), text()), |(title, updated_at), frame| {
         frame.write(&SessionUpdate::SessionInfoUpdate { title, updated_at })

@@ -6,13 +6,14 @@ use std::{
     sync::Arc,
 };
 
+use bytes::Bytes;
 use serde::Deserialize;
 use zeroclaw_runtime::model::Message;
 use zeroclaw_session_store::{
     Batch, ListCursor, ListQuery, NewSession, SessionPatch, SessionStore, StoreError, TurnEnd, TurnStart,
 };
 
-use crate::{error::CallError, prompt::file_uri, server::Shared};
+use crate::{choices::without_spent, error::CallError, prompt::file_uri, server::Shared};
 
 /// Events read at once.
 const PAGE: u32 = 512;
@@ -34,7 +35,8 @@ pub(super) async fn fork(server: &Arc<Shared>, source: &str, id: &Arc<str>) -> R
     };
     store.create_session(new).await?;
     let copied = copy(store, source, id).await;
-    let patch = SessionPatch { title: Some(known.title), config: known.config, ..SessionPatch::default() };
+    let config = known.config.and_then(|config| without_spent(&config)).map(Bytes::from);
+    let patch = SessionPatch { title: Some(known.title), config, ..SessionPatch::default() };
     let result = match copied {
         Ok(()) => match store.update_session(id, patch).await {
             Ok(()) => store.release(id).await,

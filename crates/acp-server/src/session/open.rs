@@ -276,7 +276,7 @@ fn scene(
 ) -> Arc<TurnScene> {
     let Means { workspace, mcp, system_prompt } = means;
     let mcp = mcp.start(&entry, &workspace);
-    let chosen = Chosen::restore(&entry, standing.config.as_deref());
+    let (chosen, spent) = Chosen::restore(&entry, standing.config.as_deref());
     Arc::new(TurnScene {
         id: Arc::clone(id),
         server: Arc::clone(server),
@@ -286,7 +286,7 @@ fn scene(
         mcp,
         chosen: Mutex::new(chosen),
         system_prompt,
-        spent: Mutex::default(),
+        spent: Mutex::new(spent),
         remembered: Mutex::new(Remembered::new()),
         position: AtomicU64::new(standing.position),
         titled: AtomicBool::new(standing.has_title),

@@ -163,7 +163,7 @@ async fn messages(
         .collect();
     let unrecorded = broken.text.strip_prefix(&said).unwrap_or_default().trim();
     let text = if unrecorded.is_empty() { MARK.to_owned() } else { format!("{unrecorded}\n\n{MARK}") };
-    repaired.push(Message::Assistant { text, thought: String::new(), tool_calls: Vec::new() });
+    repaired.push(Message::Assistant { text, thought: String::new(), tool_calls: Vec::new(), signed: Vec::new() });
     let mut records = Vec::with_capacity(repaired.len());
     for message in repaired {
         if let Ok(json) = serde_json::to_vec(&message) {

@@ -3,7 +3,7 @@
 use std::{
     panic::AssertUnwindSafe,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -14,12 +14,12 @@ use futures::FutureExt as _;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 use zeroclaw_acp_protocol::{
-    ContentBlock, ErrorKind, RequestId, SessionUpdate, UpdateFrame,
+    ContentBlock, ErrorKind, RequestId, SessionUpdate, UpdateFrame, UsageCost,
     params::SystemPrompt,
     result::{ConfigOptionsResult, LoadSessionResult, Meta, NewSessionResult, PromptMeta, PromptResult, PromptUsage},
 };
 use zeroclaw_runtime::{
-    model::{Message, Usage},
+    model::Message,
     turn::{Agent, Flow, Remembered, StopReason, TurnError, TurnEvent, TurnInput, TurnOutcome, TurnSink, run_turn},
 };
 use zeroclaw_session_store::{Batch, EventKind, MessageRecord, SessionPatch, TurnEnd, TurnStart, TurnState};
@@ -27,9 +27,10 @@ use zeroclaw_session_store::{Batch, EventKind, MessageRecord, SessionPatch, Turn
 use super::{Pump, mcp::SessionMcp, talk::Talk};
 use crate::{
     agents::AgentEntry,
-    choices::{Changed, Chosen},
+    choices::{self, Changed, Chosen},
     client::{Client, lock},
     commands::{self, SessionCommand},
+    cost::{Price, Spent},
     encode,
     error::CallError,
     prompt::{self, TakenPrompt},
@@ -54,8 +55,9 @@ pub(super) struct TurnScene {
     pub(super) chosen: Mutex<Chosen>,
     /// Instructions of the client.
     pub(super) system_prompt: Option<SystemPrompt>,
-    /// Tokens of all turns since the session was opened.
-    pub(super) spent: Mutex<Usage>,
+    /// What all model calls since the session was made have used. Locked over what is kept of it, so that a later state
+    /// is never overwritten by an earlier one.
+    pub(super) spent: Mutex<Spent>,
     pub(super) workspace: Workspace,
     /// Servers that lend the session tools.
     pub(super) mcp: SessionMcp,
@@ -208,7 +210,8 @@ impl TurnScene {
         };
         let system = system.map_err(|_| Broken::Panic)?;
         let talk = Arc::new(Talk::new(Arc::clone(&self.server), Arc::clone(&self.id), Arc::clone(&self.pump)));
-        let sink = Sink { scene: self, turn };
+        let price = chosen.model(&self.entry).and_then(|model| model.price.clone());
+        let sink = Sink { scene: self, turn, price };
         // Notes stand behind the prompt, so that a prompt that is a command stays one.
         let prompt = notes.into_iter().fold(text, |prompt, note| format!("{prompt}\n\n{note}"));
         let input = TurnInput {
@@ -216,6 +219,7 @@ impl TurnScene {
             system: system.into(),
             history,
             prompt,
+            thinking: chosen.thinking(&self.entry),
             jail: Arc::clone(&self.workspace.jail),
             rules,
             settings: Arc::clone(&self.entry.settings),
@@ -271,15 +275,9 @@ impl TurnScene {
     /// Carries out a command of the session itself: no model is asked.
     fn obey(&self, turn: u64, command: &SessionCommand) -> TurnOutcome {
         let text = match command {
-            SessionCommand::Mode(wanted) => self.choose(Changed::Mode, wanted.as_deref()),
-            SessionCommand::Model(wanted) => self.choose(Changed::Model, wanted.as_deref()),
-            SessionCommand::Usage => {
-                let spent = *lock(&self.spent);
-                format!(
-                    "Tokens used since this session was opened: {} in ({} of them cached), {} out.",
-                    spent.input, spent.cached, spent.output
-                )
-            }
+            SessionCommand::Mode(wanted) => self.choose(choices::MODE, wanted.as_deref()),
+            SessionCommand::Model(wanted) => self.choose(choices::MODEL, wanted.as_deref()),
+            SessionCommand::Usage => lock(&self.spent).to_string(),
         };
         let message_id = format!("m-{turn}-1");
         let update = SessionUpdate::AgentMessageChunk { content: ContentBlock::text(&text), message_id: &message_id };
@@ -290,14 +288,11 @@ impl TurnScene {
     }
 
     /// Chooses, or lists what can be chosen.
-    fn choose(&self, what: Changed, wanted: Option<&str>) -> String {
-        let changed = wanted.map(|wanted| match what {
-            Changed::Mode => self.change(None, |chosen, entry| chosen.set_mode(entry, wanted)),
-            Changed::Model => self.change(None, |chosen, entry| chosen.set_model(entry, wanted)),
-        });
+    fn choose(&self, id: &str, wanted: Option<&str>) -> String {
+        let changed = wanted.map(|wanted| self.change(None, |chosen, entry| chosen.set_option(entry, id, wanted)));
         let chosen = lock(&self.chosen).clone();
         let options = chosen.options(&self.entry);
-        let Some(option) = options.get(usize::from(what == Changed::Model)) else { return String::new() };
+        let Some(option) = options.iter().find(|option| option.id == id) else { return String::new() };
         let mut text = match changed {
             Some(Ok(())) => return format!("{} is now `{}`.", option.name, option.current_value),
             Some(Err(error)) => format!("{}.\n\n", error.message),
@@ -339,14 +334,19 @@ impl TurnScene {
             let changed = change(&mut chosen, &self.entry)?;
             (chosen.clone(), changed)
         };
-        let config = Some(Bytes::from(chosen.to_json()));
-        self.pump.patch(SessionPatch { config, ..SessionPatch::default() });
+        self.keep(&lock(&self.spent));
         let options = chosen.options(&self.entry);
         if changed == Changed::Mode {
             self.tell(&SessionUpdate::CurrentModeUpdate { current_mode_id: chosen.mode() }, None);
         }
         self.tell(&SessionUpdate::ConfigOptionUpdate { config_options: &options }, by);
         Ok(())
+    }
+
+    /// Stores what is chosen and what was used. Taking the lock is the caller's proof that nobody else stores meanwhile.
+    fn keep(&self, spent: &MutexGuard<'_, Spent>) {
+        let config = Some(Bytes::from(lock(&self.chosen).to_json(spent)));
+        self.pump.patch(SessionPatch { config, ..SessionPatch::default() });
     }
 
     /// Tells every client (but one) something that is state of now, not history.
@@ -370,12 +370,6 @@ impl TurnScene {
         outcome: Result<TurnOutcome, Broken>,
         forgotten: bool,
     ) -> Result<Answer, CallError> {
-        if let Ok(TurnOutcome { usage: Some(usage), .. }) = &outcome {
-            let mut spent = lock(&self.spent);
-            spent.input += usage.input;
-            spent.output += usage.output;
-            spent.cached += usage.cached;
-        }
         let (state, stop) = match &outcome {
             Ok(outcome) if outcome.stop == StopReason::Cancelled => (TurnState::Cancelled, Some(outcome.stop)),
             Ok(outcome) => (TurnState::Completed, Some(outcome.stop)),
@@ -430,6 +424,7 @@ impl TurnScene {
             input_tokens: usage.input,
             output_tokens: usage.output,
             cached_read_tokens: usage.cached,
+            cached_write_tokens: Some(usage.written).filter(|written| *written > 0),
         });
         let result = PromptResult {
             stop_reason: encode::stop_reason(outcome.stop),
@@ -461,12 +456,28 @@ impl Broken {
 struct Sink<'a> {
     scene: &'a TurnScene,
     turn: u64,
+    /// Of the model that the turn began with.
+    price: Option<Price>,
 }
 
 #[async_trait]
 impl TurnSink for Sink<'_> {
     fn emit(&self, event: TurnEvent<'_>) -> Flow {
-        self.scene.pump.event(EventKind::Update, Some(self.turn), |out| encode::event(out, &event))
+        let cost = match &event {
+            TurnEvent::Usage { counted, .. } => {
+                let mut spent = lock(&self.scene.spent);
+                spent.add(counted, self.price.as_ref());
+                self.scene.keep(&spent);
+                self.price.as_ref().and_then(|price| spent.in_currency_of(price))
+            }
+            TurnEvent::Text { .. }
+            | TurnEvent::Thought { .. }
+            | TurnEvent::CallStarted { .. }
+            | TurnEvent::CallChanged { .. }
+            | TurnEvent::Plan(_) => None,
+        };
+        let cost = cost.as_ref().map(|(amount, currency)| UsageCost { amount, currency });
+        self.scene.pump.event(EventKind::Update, Some(self.turn), |out| encode::event(out, &event, cost))
     }
 
     async fn drained(&self) {

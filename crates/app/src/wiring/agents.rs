@@ -7,15 +7,17 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use zeroclaw_acp_server::{AgentEntry, AgentSlot, AgentTable, McpSetup, ModelAccess, ModelChoice};
-use zeroclaw_config::{Env, Family, Level, Loaded, ModelConfig, ModelRef, RiskProfile, RuntimeProfile, Secret};
+use zeroclaw_acp_server::{AgentEntry, AgentSlot, AgentTable, McpSetup, ModelAccess, ModelChoice, Price};
+use zeroclaw_config::{
+    Env, Family, Level, Loaded, ModelConfig, ModelRef, PriceConfig, RiskProfile, RuntimeProfile, Secret,
+};
 use zeroclaw_policy::{self as policy, Root, RootKind, Ruleset};
 use zeroclaw_runtime::{
     model::{
-        ModelProvider,
-        builtin::{BuiltinProvider, builtin_commands},
+        ModelProvider, Thinking,
+        builtin::{BuiltinProvider, SlashCommand, builtin_commands},
         scripted::{ScriptedConfig, ScriptedProvider},
-        vendor::{ApiKey, Family as VendorFamily, HttpClients, VendorConfig, VendorProvider},
+        vendor::{ApiKey, Family as VendorFamily, HttpClients, VendorConfig, VendorProvider, levels},
     },
     tool::{Launcher, ToolSettings, standard_tools},
     turn::{Agent, ToolSet, TurnLimits},
@@ -49,8 +51,8 @@ pub fn agent_table(loaded: &Loaded, env: &Env) -> AgentTable {
     };
     for (reference, model) in &loaded.config.models {
         if loaded.config.model_problem(reference).is_none() {
-            let provider = builder.provider(reference, model);
-            builder.models.insert(reference.clone(), provider);
+            let models = builder.of_provider(reference, model);
+            builder.models.extend(models);
         }
     }
     let config = &loaded.config;
@@ -82,8 +84,8 @@ struct Builder<'a> {
     http: HttpClients,
     launcher: Option<Launcher>,
     tools: Arc<ToolSet>,
-    /// Every usable model, made once: a script's position belongs to its model, not to an agent.
-    models: BTreeMap<ModelRef, Model>,
+    /// Every usable model by id, made once: a script's position belongs to its model, not to an agent.
+    models: BTreeMap<String, Model>,
 }
 
 /// A model that agents can use.
@@ -91,6 +93,17 @@ struct Builder<'a> {
 struct Model {
     provider: Arc<dyn ModelProvider>,
     access: ModelAccess,
+    levels: Vec<Thinking>,
+    thinking: Option<Thinking>,
+    price: Option<Price>,
+    commands: Vec<SlashCommand>,
+}
+
+impl Model {
+    /// A model of our own, which has nothing to choose and costs nothing.
+    fn own(provider: Arc<dyn ModelProvider>, access: ModelAccess, commands: Vec<SlashCommand>) -> Self {
+        Self { provider, access, levels: Vec::new(), thinking: None, price: None, commands }
+    }
 }
 
 impl Builder<'_> {
@@ -100,7 +113,7 @@ impl Builder<'_> {
         let (Some(agent), Some((reference, _))) = (config.agents.get(alias), config.model_of(alias)) else {
             return unavailable();
         };
-        if !self.models.contains_key(reference) {
+        if !self.models.contains_key(&reference.to_string()) {
             return unavailable();
         }
         let risk = config.effective_risk_profile(&agent.risk_profile);
@@ -117,7 +130,7 @@ impl Builder<'_> {
             api_key: key.map(|key| Secret::new(key.trim())),
             ..ModelConfig::default()
         };
-        let models = BTreeMap::from([(reference.clone(), self.provider(&reference, &model))]);
+        let models = BTreeMap::from([(reference.to_string(), self.provider(&reference, &model))]);
         let config = &self.loaded.config;
         let risk = config.effective_risk_profile("default");
         let profile = config.effective_runtime_profile("default");
@@ -128,7 +141,7 @@ impl Builder<'_> {
         let family = match reference.family {
             Family::Builtin => {
                 let provider = BuiltinProvider::new(&reference.to_string(), self.found());
-                return Model { provider: Arc::new(provider), access: ModelAccess::NoModel };
+                return Model::own(Arc::new(provider), ModelAccess::NoModel, builtin_commands().to_vec());
             }
             Family::Scripted => {
                 let provider = ScriptedProvider::new(ScriptedConfig {
@@ -137,7 +150,7 @@ impl Builder<'_> {
                     model: model.model.clone(),
                     context_window: model.context_window,
                 });
-                return Model { provider: Arc::new(provider), access: ModelAccess::Ready };
+                return Model::own(Arc::new(provider), ModelAccess::Ready, Vec::new());
             }
             Family::Anthropic => VendorFamily::Anthropic,
             Family::Openai => VendorFamily::Openai,
@@ -175,7 +188,40 @@ impl Builder<'_> {
             idle_timeout: model.idle_timeout_secs.map_or(IDLE_TIMEOUT, Duration::from_secs),
             native_tools: model.native_tools.unwrap_or(true),
         };
-        Model { provider: Arc::new(VendorProvider::new(config, self.http.clone())), access }
+        let thinking = model.thinking.as_deref().and_then(Thinking::from_name);
+        let mut levels = levels(family, &config.model).to_vec();
+        if let Some(level) = thinking {
+            // Whoever says how much a model thinks says that it does.
+            if levels.is_empty() {
+                levels = Thinking::ALL.to_vec();
+            } else if !levels.contains(&level) {
+                levels.push(level);
+                levels.sort_unstable();
+            }
+        }
+        let price = model.price.as_ref().map(price);
+        let provider = Arc::new(VendorProvider::new(config, self.http.clone()));
+        Model { provider, access, levels, thinking, price, commands: Vec::new() }
+    }
+
+    /// The models of one section, by id: its own, and the further ones that it lists.
+    fn of_provider(&self, reference: &ModelRef, model: &ModelConfig) -> Vec<(String, Model)> {
+        let own = model.model.as_deref().or(model.models.first().map(String::as_str));
+        let further = model.models.iter().filter(|name| Some(name.as_str()) != own);
+        let first = ModelConfig { model: own.map(str::to_owned), ..model.clone() };
+        let mut models = vec![(reference.to_string(), self.provider(reference, &first))];
+        models.extend(further.map(|name| {
+            // Window, level and price are those of the section's own model.
+            let other = ModelConfig {
+                model: Some(name.clone()),
+                context_window: None,
+                thinking: None,
+                price: None,
+                ..model.clone()
+            };
+            (format!("{reference}/{name}"), self.provider(reference, &other))
+        }));
+        models
     }
 
     /// What there is on this machine to connect a model with, by name.
@@ -189,7 +235,7 @@ impl Builder<'_> {
         &self,
         alias: &str,
         own: &ModelRef,
-        models: &BTreeMap<ModelRef, Model>,
+        models: &BTreeMap<String, Model>,
         risk: &RiskProfile,
         profile: &RuntimeProfile,
     ) -> AgentEntry {
@@ -201,14 +247,18 @@ impl Builder<'_> {
         };
         let choices: Vec<ModelChoice> = models
             .iter()
-            .map(|(reference, model)| ModelChoice {
-                id: reference.to_string(),
+            .map(|(id, model)| ModelChoice {
+                id: id.clone(),
                 name: model.provider.info().name.clone(),
                 agent: self.agent(model, profile),
-                commands: if reference.family == Family::Builtin { builtin_commands().to_vec() } else { Vec::new() },
+                levels: model.levels.clone(),
+                thinking: model.thinking,
+                price: model.price.clone(),
+                commands: model.commands.clone(),
             })
             .collect();
-        let model = models.get(own).cloned().unwrap_or_else(|| self.provider(own, &ModelConfig::default()));
+        let model =
+            models.get(&own.to_string()).cloned().unwrap_or_else(|| self.provider(own, &ModelConfig::default()));
         let workspace = self.loaded.agent_workspace(alias);
         let rules = self.rules(risk);
         AgentEntry {
@@ -260,6 +310,17 @@ impl Builder<'_> {
             forbidden_paths: forbidden,
         }
     }
+}
+
+fn price(price: &PriceConfig) -> Price {
+    let currency = price.currency.as_deref().unwrap_or("USD");
+    Price::new(
+        price.input.unwrap_or_default(),
+        price.output.unwrap_or_default(),
+        price.cached,
+        price.cache_write,
+        currency,
+    )
 }
 
 /// The HTTP clients, behind the proxy that the user's other programs use.

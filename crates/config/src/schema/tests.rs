@@ -35,6 +35,7 @@ fn every_key_is_documented_and_nothing_else() {
         Section::Agent(name()),
         Section::Autonomy,
         Section::Model(ModelRef { family: Family::Custom, alias: name() }),
+        Section::Price(ModelRef { family: Family::Custom, alias: name() }),
         Section::Risk(name()),
         Section::Runtime(name()),
         Section::Store,

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use zeroclaw_config::{
-    AcpConfig, Config, ConfigError, Env, ErrorCodes, Family, Level, ModelRef, RiskProfile, RuntimeProfile, Secret,
-    SyncMode, load, resolve_paths,
+    AcpConfig, Config, ConfigError, Env, ErrorCodes, Family, Level, ModelRef, PriceConfig, RiskProfile, RuntimeProfile,
+    Secret, SyncMode, load, resolve_paths, set,
 };
 
 use crate::support::Home;
@@ -425,4 +425,36 @@ fn nothing_printed_shows_a_secret() {
     assert!(shown.contains("Some(***)") && shown.contains("http://***@h:1/v?***"), "{shown}");
     assert_eq!(format!("{0} {0:?}", Secret::new("s3cret")), "*** ***");
     assert_eq!(loaded.config.models.len(), 2);
+}
+
+/// What a model costs stands in a table of its own, in the file, in the environment and on the command line alike.
+#[test]
+fn prices_are_read_from_every_place() {
+    let home = Home::with(
+        "[providers.models.anthropic.a]\nmodel = \"m\"\nthinking = \"High\"\nmodels = [\"n\", \"o\"]\n\
+         [providers.models.anthropic.a.price]\ninput = 3\noutput = 0.5\ncurrency = \"EUR\"\n",
+    );
+    let variable = ("ZEROCLAW_providers__models__anthropic__a__price__cached", "0.25");
+    let loaded = home.load(&[variable]).unwrap();
+    let model = &loaded.config.models[&"anthropic.a".parse().unwrap()];
+    assert_eq!(
+        (model.thinking.as_deref(), model.models.as_slice()),
+        (Some("high"), &["n".to_owned(), "o".to_owned()][..])
+    );
+    let expected = PriceConfig {
+        input: Some(3.0),
+        output: Some(0.5),
+        cached: Some(0.25),
+        cache_write: None,
+        currency: Some("EUR".to_owned()),
+    };
+    assert_eq!(model.price.as_ref(), Some(&expected));
+
+    set(&home.paths(), "providers.models.anthropic.a.price.input", "4.5").unwrap();
+    assert!(home.text().contains("[providers.models.anthropic.a.price]\ninput = 4.5\n"), "{}", home.text());
+    let error = set(&home.paths(), "providers.models.anthropic.a.price.inpt", "1").unwrap_err();
+    assert!(error.to_string().contains("providers.models.anthropic.a.price.input"), "{error}");
+    let home = Home::with("[providers.models.anthropic.a.price]\ninput = -1\n");
+    let error = home.load(&[]).unwrap_err();
+    assert!(home.message(&error).starts_with("config.toml:2:9:"), "{}", home.message(&error));
 }

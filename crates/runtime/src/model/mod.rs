@@ -4,6 +4,7 @@
 pub mod builtin;
 mod replay;
 pub mod scripted;
+mod thinking;
 pub mod vendor;
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
@@ -12,6 +13,8 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+pub use thinking::Thinking;
 
 /// One message of the conversation as the model sees it; the stored form is its JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,6 +35,10 @@ pub enum Message {
         /// The tool calls in order.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         tool_calls: Vec<ToolCallRequest>,
+        /// Thoughts in the vendor's own form, one JSON text each. Vendors that sign them want them back, unchanged, while
+        /// the turn runs; later they are never sent.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        signed: Vec<String>,
     },
     /// What one tool call gave.
     Tool {
@@ -78,6 +85,8 @@ pub struct ModelRequest {
     pub tools: Arc<[ToolSpec]>,
     /// Upper bound of generated tokens, where the configuration sets one.
     pub max_output_tokens: Option<u32>,
+    /// How much the model is to think; absent leaves it to the vendor.
+    pub thinking: Option<Thinking>,
 }
 
 /// One piece of a model's answer.
@@ -87,6 +96,8 @@ pub enum ModelEvent {
     Text(String),
     /// Reasoning text.
     Thought(String),
+    /// A whole thought in the vendor's own form, to be kept with this answer: see [`Message::Assistant`].
+    Signed(String),
     /// One whole tool call; providers assemble fragments.
     ToolCall(ToolCallRequest),
     /// Token counts of this call; may come more than once, the last one counts.
@@ -115,6 +126,8 @@ pub struct Usage {
     pub output: u64,
     /// Of `input`, those read from the vendor's cache.
     pub cached: u64,
+    /// Of `input`, those written to the vendor's cache, where the vendor counts them apart.
+    pub written: u64,
 }
 
 /// Facts about the model behind a provider.

@@ -15,6 +15,7 @@ mod conversation;
 mod failure;
 mod gemini;
 mod http;
+mod levels;
 mod lines;
 mod ollama;
 mod openai;
@@ -31,6 +32,7 @@ use crate::model::{ModelError, ModelInfo, ModelProvider, ModelRequest, ModelStre
 use conversation::{CallForm, Turn, conversation};
 
 pub use http::HttpClients;
+pub use levels::levels;
 
 /// The families of vendors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

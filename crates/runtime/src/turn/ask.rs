@@ -26,10 +26,20 @@ pub(super) struct Answer {
     pub(super) end: End,
     /// Whole tool calls that came before the end.
     pub(super) calls: Vec<ToolCallRequest>,
+    /// Thoughts in the vendor's own form.
+    pub(super) signed: Vec<String>,
     /// What the vendor counted, all tries together.
     pub(super) usage: Option<Usage>,
     /// What the vendor counted for the last try.
     pub(super) last: Option<Usage>,
+}
+
+/// What an answer holds besides its text.
+#[derive(Default)]
+struct Said {
+    calls: Vec<ToolCallRequest>,
+    signed: Vec<String>,
+    counted: Option<Usage>,
 }
 
 /// Why a model call ended.
@@ -48,20 +58,22 @@ pub(super) async fn ask(scene: &Scene<'_>, request: &ModelRequest, speech: &mut 
     let mut usage = None;
     let mut attempt = 1;
     loop {
-        let mut calls = Vec::new();
-        let mut counted = None;
-        let end = once(scene, request.clone(), speech, &mut calls, &mut counted).await;
+        let mut said = Said::default();
+        let end = once(scene, request.clone(), speech, &mut said).await;
+        let Said { calls, signed, counted } = said;
         usage = total(usage, counted);
-        let End::Failed(TurnFailure::Model(error)) = &end else { return Answer { end, calls, usage, last: counted } };
+        let End::Failed(TurnFailure::Model(error)) = &end else {
+            return Answer { end, calls, signed, usage, last: counted };
+        };
         // What was shown cannot be taken back: another try would say it twice.
         let untouched = speech.len() == 0 && calls.is_empty();
         let Some(wait) = scene.agent.limits.retry.wait(attempt, error).filter(|_| untouched) else {
-            return Answer { end, calls, usage, last: counted };
+            return Answer { end, calls, signed, usage, last: counted };
         };
         tracing::debug!(event = "model_retry", attempt, wait_ms = wait.as_millis(), "the model call is tried again");
         tokio::select! {
             biased;
-            () = scene.cancel.cancelled() => return Answer { end: End::Cancelled, calls, usage, last: counted },
+            () = scene.cancel.cancelled() => return Answer { end: End::Cancelled, calls, signed, usage, last: counted },
             () = tokio::time::sleep(wait) => {}
         }
         attempt += 1;
@@ -75,18 +87,13 @@ pub(super) fn total(before: Option<Usage>, more: Option<Usage>) -> Option<Usage>
             input: a.input.saturating_add(b.input),
             output: a.output.saturating_add(b.output),
             cached: a.cached.saturating_add(b.cached),
+            written: a.written.saturating_add(b.written),
         }),
         (some, None) | (None, some) => some,
     }
 }
 
-async fn once(
-    scene: &Scene<'_>,
-    request: ModelRequest,
-    speech: &mut Speech,
-    calls: &mut Vec<ToolCallRequest>,
-    usage: &mut Option<Usage>,
-) -> End {
+async fn once(scene: &Scene<'_>, request: ModelRequest, speech: &mut Speech, said: &mut Said) -> End {
     let cancelled = scene.cancel.cancelled();
     tokio::pin!(cancelled);
     let started = tokio::select! {
@@ -121,15 +128,19 @@ async fn once(
             ModelEvent::ToolCall(call) => {
                 speech.pause();
                 argument_bytes += call.arguments.len();
-                calls.push(call);
+                said.calls.push(call);
             }
-            ModelEvent::Usage(counted) => *usage = Some(counted),
+            ModelEvent::Signed(thought) => {
+                argument_bytes += thought.len();
+                said.signed.push(thought);
+            }
+            ModelEvent::Usage(counted) => said.counted = Some(counted),
             ModelEvent::Stop(stop) => return End::Stopped(stop),
         }
         if speech.len() + argument_bytes > MAX_ANSWER {
             return End::Failed(ModelError::Stream(format!("it is longer than {MAX_ANSWER} bytes")).into());
         }
-        if calls.len() > MAX_CALLS {
+        if said.calls.len() > MAX_CALLS {
             return End::Failed(ModelError::Stream(format!("it has more than {MAX_CALLS} tool calls")).into());
         }
     }

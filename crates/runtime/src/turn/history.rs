@@ -42,9 +42,11 @@ pub(super) fn text_tokens(bytes: usize) -> u64 {
 pub(super) fn message_tokens(message: &Message) -> u64 {
     let bytes = match message {
         Message::User { text } => text.len(),
-        Message::Assistant { text, thought, tool_calls } => {
+        Message::Assistant { text, thought, tool_calls, signed } => {
             let calls = |call: &ToolCallRequest| call.id.len() + call.name.len() + call.arguments.len();
-            text.len() + thought.len() + tool_calls.iter().map(calls).sum::<usize>()
+            // What is signed holds the thought once more; only one of the two is ever sent.
+            let thoughts = thought.len().max(signed.iter().map(String::len).sum());
+            text.len() + thoughts + tool_calls.iter().map(calls).sum::<usize>()
         }
         Message::Tool { call_id, content, .. } => call_id.len() + content.len(),
     };
@@ -180,7 +182,8 @@ fn add(messages: &mut Vec<Arc<Message>>, message: &Arc<Message>) {
             // Not one message out of two: what was cancelled or refused must not be taken for a part of what comes now.
             if messages.last().is_some_and(is_user) {
                 let text = NO_ANSWER.to_owned();
-                messages.push(Arc::new(Message::Assistant { text, thought: String::new(), tool_calls: Vec::new() }));
+                let (thought, tool_calls, signed) = Default::default();
+                messages.push(Arc::new(Message::Assistant { text, thought, tool_calls, signed }));
             }
             messages.push(Arc::clone(message));
         }

@@ -107,6 +107,8 @@ pub enum TurnEvent<'a> {
         used: u64,
         /// Tokens the window holds.
         size: u64,
+        /// What the vendor counted for this call, all tries together.
+        counted: Usage,
     },
 }
 

@@ -11,7 +11,7 @@ use zeroclaw_policy::Ruleset;
 
 use crate::{
     jail::Jail,
-    model::{Message, ModelError, ModelRequest, ModelStop, ToolCallRequest, ToolSpec, Usage},
+    model::{Message, ModelError, ModelRequest, ModelStop, Thinking, ToolCallRequest, ToolSpec, Usage},
     tool::ToolSettings,
     turn::{
         Agent, Approver, Asker, Remembered, StopReason, TurnError, TurnEvent, TurnFailure, TurnOutcome, TurnSink,
@@ -35,6 +35,8 @@ pub struct TurnInput<'a> {
     pub history: &'a mut Vec<Arc<Message>>,
     /// What the user said.
     pub prompt: String,
+    /// How much the model is to think; absent leaves it to the vendor.
+    pub thinking: Option<Thinking>,
     /// The opened roots; what is judged is judged against exactly these.
     pub jail: Arc<Jail>,
     /// The rules.
@@ -69,7 +71,7 @@ impl fmt::Debug for TurnInput<'_> {
 /// # Errors
 /// See [`TurnFailure`]; the history then ends with what was said. A prompt that the vendor refused at once is not in it.
 pub async fn run_turn(agent: &Agent, input: TurnInput<'_>) -> Result<TurnOutcome, TurnError> {
-    let TurnInput { turn, system, history, prompt, .. } = input;
+    let TurnInput { turn, system, history, prompt, thinking, .. } = input;
     let specs = agent.tools.specs_without(&input.rules.excluded_tools);
     let fixed_tokens = text_tokens(system.len()).saturating_add(spec_tokens(&specs));
     let scene = Scene {
@@ -87,6 +89,7 @@ pub async fn run_turn(agent: &Agent, input: TurnInput<'_>) -> Result<TurnOutcome
     let turn = Turn {
         scene: &scene,
         system,
+        thinking,
         specs,
         known: KnownIds::of(history),
         start: history.len(),
@@ -104,6 +107,7 @@ pub async fn run_turn(agent: &Agent, input: TurnInput<'_>) -> Result<TurnOutcome
 struct Turn<'a> {
     scene: &'a Scene<'a>,
     system: Arc<str>,
+    thinking: Option<Thinking>,
     specs: Arc<[ToolSpec]>,
     known: KnownIds,
     /// Where this turn begins in the history.
@@ -135,7 +139,7 @@ impl Turn<'_> {
             let (text, thought) = self.speech.finish();
             match answer.end {
                 End::Stopped(ModelStop::End) if !answer.calls.is_empty() => {
-                    let calls = self.take_in(text, thought, answer.calls);
+                    let calls = self.take_in(text, thought, answer.calls, answer.signed);
                     run_calls(self.scene, calls, self.history).await;
                 }
                 End::Stopped(stop) => {
@@ -241,29 +245,37 @@ impl Turn<'_> {
             messages,
             tools: Arc::clone(&self.specs),
             max_output_tokens: self.scene.agent.limits.max_output_tokens,
+            thinking: self.thinking,
         };
         let answer = ask(self.scene, &request, &mut self.speech).await;
         self.usage = total(self.usage, answer.usage);
-        if let Some(counted) = answer.last {
-            let used = counted.input.saturating_add(counted.output);
+        if let Some(counted) = answer.usage {
+            let last = answer.last.unwrap_or(counted);
+            let used = last.input.saturating_add(last.output);
             let size = self.scene.agent.provider.info().context_window;
-            self.scene.emit(TurnEvent::Usage { used, size }).await;
+            self.scene.emit(TurnEvent::Usage { used, size, counted }).await;
         }
         answer
     }
 
     /// Keeps an answer with tool calls and hands the calls out.
-    fn take_in(&mut self, text: String, thought: String, requests: Vec<ToolCallRequest>) -> Vec<Call> {
+    fn take_in(
+        &mut self,
+        text: String,
+        thought: String,
+        requests: Vec<ToolCallRequest>,
+        signed: Vec<String>,
+    ) -> Vec<Call> {
         let (calls, tool_calls) =
             requests.into_iter().map(|request| take_in(request, &self.scene.ids, &mut self.known)).unzip();
-        self.keep(Message::Assistant { text, thought, tool_calls });
+        self.keep(Message::Assistant { text, thought, tool_calls, signed });
         calls
     }
 
     /// Keeps an answer without tool calls, if anything was said.
     fn keep_speech(&mut self, text: String, thought: String) {
         if !text.is_empty() || !thought.is_empty() {
-            self.keep(Message::Assistant { text, thought, tool_calls: Vec::new() });
+            self.keep(Message::Assistant { text, thought, tool_calls: Vec::new(), signed: Vec::new() });
         }
     }
 

@@ -46,7 +46,7 @@ async fn prv_01_event_cut_by_a_network_chunk() {
             assert_eq!(outcome.thought, "ün 😀 denken", "{place}");
             let arguments = json!({"command": "echo ü \"\\\""}).to_string();
             assert_eq!(outcome.calls, [("a1".to_owned(), "shell".to_owned(), arguments)], "{place}");
-            assert_eq!(outcome.usage, Some(Usage { input: 100, output: 7, cached: 40 }), "{place}");
+            assert_eq!(outcome.usage, Some(Usage { input: 100, output: 7, cached: 40, written: 0 }), "{place}");
             assert_eq!(outcome.stop, Some(ModelStop::End), "{place}");
         }
     }
@@ -98,7 +98,7 @@ async fn prv_05_chunk_with_empty_choices() {
         let reply = Reply::turn([Part::text("hi"), Part::Usage { input: 9, output: 3, cached: 2 }]);
         let outcome = ask(family, reply.empty_choices_first().null_delta().usage_chunk()).await;
         assert_eq!(outcome.text, "hi", "{outcome:?}");
-        assert_eq!(outcome.usage, Some(Usage { input: 9, output: 3, cached: 2 }));
+        assert_eq!(outcome.usage, Some(Usage { input: 9, output: 3, cached: 2, written: 0 }));
     }
     // What the fake vendor does not send: null and absent lists, in bytes.
     let mut body = String::new();
@@ -121,7 +121,7 @@ async fn prv_05_chunk_with_empty_choices() {
     );
     let outcome = call(&provider, request(vec![user("x")])).await;
     assert_eq!((outcome.text.as_str(), outcome.stop), ("hi", Some(ModelStop::End)), "{outcome:?}");
-    assert_eq!(outcome.usage, Some(Usage { input: 4, output: 2, cached: 0 }));
+    assert_eq!(outcome.usage, Some(Usage { input: 4, output: 2, cached: 0, written: 0 }));
 }
 
 /// The last fragment repeats the name without an id; its closing brace became a call of its own.
@@ -275,7 +275,7 @@ async fn prv_21_ollama_is_told_the_context_length() {
         let outcome = call(&provider, request(vec![user("hello")])).await;
         assert_eq!((outcome.text.as_str(), outcome.thought.as_str()), ("hi", "hm"), "{outcome:?}");
         assert_eq!(outcome.calls, [("call_1_1".to_owned(), "shell".to_owned(), "{\"command\":\"ls\"}".to_owned())]);
-        assert_eq!(outcome.usage, Some(Usage { input: 26, output: 5, cached: 0 }));
+        assert_eq!(outcome.usage, Some(Usage { input: 26, output: 5, cached: 0, written: 0 }));
         let (head, body) = server.requests().pop().unwrap();
         assert!(head.starts_with("post /api/chat "), "{head}");
         assert_eq!(body["options"]["num_ctx"], json!(expected));

@@ -61,7 +61,7 @@ async fn the_documented_example_plays() {
             match event {
                 ModelEvent::ToolCall(_) => calls += 1,
                 ModelEvent::Stop(stop) => ends.push(Some(stop)),
-                ModelEvent::Text(_) | ModelEvent::Thought(_) | ModelEvent::Usage(_) => {}
+                ModelEvent::Text(_) | ModelEvent::Thought(_) | ModelEvent::Signed(_) | ModelEvent::Usage(_) => {}
             }
         }
     }

@@ -54,6 +54,7 @@ pub(crate) fn assistant(text: &str, thought: &str, calls: &[(&str, &str)]) -> Me
         text: text.to_owned(),
         thought: thought.to_owned(),
         tool_calls: calls.iter().map(call).collect(),
+        signed: Vec::new(),
     }
 }
 
@@ -69,12 +70,14 @@ pub(crate) fn request(messages: Vec<Message>) -> ModelRequest {
         messages: messages.into_iter().map(Arc::new).collect(),
         tools: [tool].into(),
         max_output_tokens: None,
+        thinking: None,
     }
 }
 
 /// What one call gave: its events, and the error that ended it.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Outcome {
+    pub(crate) signed: Vec<String>,
     pub(crate) text: String,
     pub(crate) thought: String,
     pub(crate) calls: Vec<(String, String, String)>,
@@ -86,6 +89,7 @@ pub(crate) struct Outcome {
 /// Runs one call to its end and checks that there is exactly one.
 pub(crate) async fn call(provider: &dyn ModelProvider, request: ModelRequest) -> Outcome {
     let mut outcome = Outcome {
+        signed: Vec::new(),
         text: String::new(),
         thought: String::new(),
         calls: Vec::new(),
@@ -106,6 +110,7 @@ pub(crate) async fn call(provider: &dyn ModelProvider, request: ModelRequest) ->
             Ok(ModelEvent::Text(text)) => outcome.text.push_str(&text),
             Ok(ModelEvent::Thought(text)) => outcome.thought.push_str(&text),
             Ok(ModelEvent::ToolCall(call)) => outcome.calls.push((call.id, call.name, call.arguments)),
+            Ok(ModelEvent::Signed(thought)) => outcome.signed.push(thought),
             Ok(ModelEvent::Usage(usage)) => outcome.usage = Some(usage),
             Ok(ModelEvent::Stop(stop)) => outcome.stop = Some(stop),
             Err(error) => outcome.error = Some(error),

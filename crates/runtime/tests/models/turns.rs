@@ -84,6 +84,7 @@ async fn run(
         system: "system".into(),
         history: &mut Vec::new(),
         prompt: prompt.to_owned(),
+        thinking: None,
         jail: Arc::new(Jail::open(vec![Root::new(directory.canonicalize().unwrap(), RootKind::Session)]).unwrap()),
         rules: Arc::new(Ruleset::new(level)),
         settings: Arc::new(ToolSettings {

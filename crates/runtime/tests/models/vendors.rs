@@ -284,7 +284,10 @@ async fn gemini_speaks_through_the_library() {
     let called: Vec<_> =
         outcome.calls.iter().map(|(id, name, args)| (id.as_str(), name.as_str(), args.as_str())).collect();
     assert_eq!(called, [("call_3_1", "shell", "{\"command\":\"ls\"}"), ("call_3_2", "shell", "{\"command\":\"pwd\"}")]);
-    assert_eq!((outcome.usage, outcome.stop), (Some(Usage { input: 9, output: 4, cached: 0 }), Some(ModelStop::End)));
+    assert_eq!(
+        (outcome.usage, outcome.stop),
+        (Some(Usage { input: 9, output: 4, cached: 0, written: 0 }), Some(ModelStop::End))
+    );
     let (head, body) = server.requests().remove(0);
     assert!(head.starts_with("post /v1beta/models/test-model:streamgeneratecontent?alt=sse "), "{head}");
     assert_eq!(body["contents"][1]["parts"][0]["functionCall"]["args"], json!({"command": "ls"}), "{body}");

@@ -20,7 +20,7 @@ fn past(number: usize, size: usize) -> Vec<Arc<Message>> {
     let tool_calls = vec![ToolCallRequest { id: id.clone(), name: "look".to_owned(), arguments: "{}".to_owned() }];
     vec![
         Arc::new(user(&format!("question {number}"))),
-        Arc::new(Message::Assistant { text: String::new(), thought: String::new(), tool_calls }),
+        Arc::new(Message::Assistant { text: String::new(), thought: String::new(), tool_calls, signed: vec![] }),
         Arc::new(Message::Tool { call_id: id, content: "x".repeat(size), failed: false }),
         Arc::new(assistant(&format!("answer {number}"))),
     ]

@@ -32,9 +32,10 @@ async fn a_message_id_changes_when_the_voice_changes() {
         &[],
     );
     let outcome = bench.run().await.expect("a turn");
-    let total = Usage { input: 10, output: 5, cached: 0 };
+    let total = Usage { input: 10, output: 5, cached: 0, written: 0 };
     assert_eq!(outcome, TurnOutcome { stop: StopReason::EndTurn, text: "c".to_owned(), usage: Some(total) });
-    let said = Message::Assistant { text: "abc".to_owned(), thought: "hmso".to_owned(), tool_calls: Vec::new() };
+    let said =
+        Message::Assistant { text: "abc".to_owned(), thought: "hmso".to_owned(), tool_calls: vec![], signed: vec![] };
     let thought = |message: &str, text: &str| Seen::Thought { message: message.to_owned(), text: text.to_owned() };
     let text = |message: &str, text: &str| Seen::Text { message: message.to_owned(), text: text.to_owned() };
     assert_eq!(
@@ -209,7 +210,7 @@ async fn after_the_first_output_nothing_is_tried_again_and_what_was_said_stays()
     let error = bench.run().await.expect_err("a failed turn");
     assert_eq!(error.error, TurnFailure::Model(transient(None)));
     assert_eq!(error.text_so_far, "half");
-    assert_eq!(error.usage, Some(Usage { input: 7, output: 1, cached: 0 }));
+    assert_eq!(error.usage, Some(Usage { input: 7, output: 1, cached: 0, written: 0 }));
     assert_eq!(bench.sink.records(), [user("prompt"), assistant("half")]);
 }
 

@@ -160,7 +160,7 @@ pub(crate) fn call(id: &str, name: &str, arguments: &str) -> Event {
 }
 
 pub(crate) fn usage(input: u64, output: u64) -> Event {
-    Ok(ModelEvent::Usage(Usage { input, output, cached: 0 }))
+    Ok(ModelEvent::Usage(Usage { input, output, cached: 0, written: 0 }))
 }
 
 pub(crate) fn stop(stop: ModelStop) -> Event {
@@ -290,7 +290,7 @@ impl TurnSink for Sink {
                 raw_output: raw_output.map(str::to_owned),
             },
             TurnEvent::Plan(entries) => Seen::Plan(entries.to_vec()),
-            TurnEvent::Usage { used, size } => Seen::Usage { used, size },
+            TurnEvent::Usage { used, size, .. } => Seen::Usage { used, size },
         };
         self.emits.fetch_add(1, Ordering::SeqCst);
         lock(&self.seen).push(seen);
@@ -621,6 +621,7 @@ impl Bench {
             system: "system".into(),
             history,
             prompt: "prompt".to_owned(),
+            thinking: None,
             jail: Arc::clone(jail),
             rules: Arc::new(rules.clone()),
             settings: Arc::new(ToolSettings {
@@ -678,5 +679,5 @@ pub(crate) fn user(text: &str) -> Message {
 }
 
 pub(crate) fn assistant(text: &str) -> Message {
-    Message::Assistant { text: text.to_owned(), thought: String::new(), tool_calls: Vec::new() }
+    Message::Assistant { text: text.to_owned(), thought: String::new(), tool_calls: vec![], signed: vec![] }
 }

@@ -33,6 +33,7 @@ fn request(messages: &[Message]) -> ModelRequest {
         messages: messages.iter().cloned().map(Arc::new).collect(),
         tools: TOOLS.map(tool).into(),
         max_output_tokens: None,
+        thinking: None,
     }
 }
 
@@ -46,7 +47,7 @@ fn user(text: &str) -> Message {
 }
 
 fn called(call: &ToolCallRequest) -> Message {
-    Message::Assistant { text: String::new(), thought: String::new(), tool_calls: vec![call.clone()] }
+    Message::Assistant { text: String::new(), thought: String::new(), tool_calls: vec![call.clone()], signed: vec![] }
 }
 
 fn result(call: &ToolCallRequest, content: &str, failed: bool) -> Message {

@@ -116,7 +116,7 @@ impl Line {
             "usage" => {
                 self.only(&["input", "output", "cached"])?;
                 let (input, output) = (needed(self.input, "input")?, needed(self.output, "output")?);
-                Ok(Step::Usage(Usage { input, output, cached: self.cached.unwrap_or(0) }))
+                Ok(Step::Usage(Usage { input, output, cached: self.cached.unwrap_or(0), written: 0 }))
             }
             "delay" => {
                 self.only(&["ms"])?;

@@ -21,7 +21,7 @@ fn script(text: &str) -> (ScriptedProvider, NamedTempFile) {
 }
 
 fn request() -> ModelRequest {
-    ModelRequest { system: "".into(), messages: Vec::new(), tools: [].into(), max_output_tokens: None }
+    ModelRequest { system: "".into(), messages: Vec::new(), tools: [].into(), max_output_tokens: None, thinking: None }
 }
 
 async fn call(provider: &ScriptedProvider) -> Result<Vec<ModelEvent>, ModelError> {
@@ -57,7 +57,7 @@ async fn every_kind_of_line_becomes_its_event() {
             text("2/2 "),
             tool("scripted_1_5", "shell", r#"{"command":"ls", "n": 1e400}"#),
             tool("mine", "list_dir", r#"{"path":"#),
-            ModelEvent::Usage(Usage { input: 5, output: 6, cached: 2 }),
+            ModelEvent::Usage(Usage { input: 5, output: 6, cached: 2, written: 0 }),
             ModelEvent::Stop(ModelStop::MaxTokens),
         ]
     );

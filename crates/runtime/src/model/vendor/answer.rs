@@ -47,6 +47,8 @@ pub(super) trait Decode: Send + Unpin {
 pub(super) struct Ending {
     /// Tool calls that were assembled.
     pub(super) calls: Vec<crate::model::ToolCallRequest>,
+    /// Thoughts that the vendor wants back.
+    pub(super) signed: Vec<String>,
     /// Token counts.
     pub(super) usage: Option<Usage>,
     /// Why it ended.
@@ -121,6 +123,7 @@ impl<D: Decode> Answer<D> {
     fn finish(&mut self) {
         self.body = None;
         let ending = self.decoder.ending();
+        self.events.extend(ending.signed.into_iter().map(ModelEvent::Signed));
         self.events.extend(ending.calls.into_iter().map(ModelEvent::ToolCall));
         self.events.extend(ending.usage.map(ModelEvent::Usage));
         self.events.push_back(ModelEvent::Stop(ending.stop));

@@ -1,7 +1,7 @@
 //! Anthropic's messages, and servers that speak like it.
 //!
-//! Thoughts are never sent back: thinking is not asked for, and a thought of a past turn whose signature has become
-//! invalid would make every later request fail.
+//! Signed thoughts are sent back while their turn runs, as the vendor wants it, and never later: a thought of a past
+//! turn whose signature has become invalid would make every later request fail.
 
 mod request;
 
@@ -10,10 +10,10 @@ use std::{borrow::Cow, collections::VecDeque};
 use futures::StreamExt;
 use reqwest::header::{HeaderMap, HeaderValue};
 use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde_json::{json, value::RawValue};
 
 use crate::model::{
-    ModelError, ModelEvent, ModelRequest, ModelStop, ModelStream, ToolCallRequest, Usage,
+    Message, ModelError, ModelEvent, ModelRequest, ModelStop, ModelStream, ToolCallRequest, Usage,
     vendor::{
         ApiKey, HttpClients, VendorConfig,
         answer::{Answer, Decode, Ending, Reach},
@@ -23,6 +23,8 @@ use crate::model::{
         openai::{count, not_understood, whole},
     },
 };
+
+use request::Replay;
 
 /// Starts a call.
 pub(super) async fn stream(
@@ -36,11 +38,28 @@ pub(super) async fn stream(
     if let Some(key) = &config.api_key {
         headers.insert("x-api-key", http::secret_header(key.expose().trim())?);
     }
-    let body = request::body(config, request)?;
-    let response = clients.post(config, url, headers, body).await?;
+    let signed = request.messages.iter().any(|message| match message.as_ref() {
+        Message::Assistant { signed, .. } => !signed.is_empty(),
+        Message::User { .. } | Message::Tool { .. } => false,
+    });
+    let body = request::body(config, request, Replay::Signed)?;
+    let response = match clients.post(config, url.clone(), headers.clone(), body).await {
+        // The same would be refused again and again, for the whole turn. Without thoughts it can go on.
+        Err(ModelError::Request(text)) if signed && is_about_thoughts(&text) => {
+            tracing::debug!(event = "thoughts_dropped", "the vendor does not take its thoughts back");
+            clients.post(config, url, headers, request::body(config, request, Replay::Nothing)?).await?
+        }
+        other => other?,
+    };
     let decoder = Decoder::new(format!("call_{}", request.messages.len()), config.api_key.clone());
     let key = config.api_key.clone();
     Ok(Answer::new(response.bytes_stream().boxed(), decoder, config.idle_timeout, key).boxed())
+}
+
+/// Whether a refusal is about a thought that was sent back.
+fn is_about_thoughts(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    text.contains("signature") || text.contains("thinking")
 }
 
 /// One event. The kinds share so few members that one struct holds them all.
@@ -69,6 +88,8 @@ struct Delta<'a> {
     #[serde(borrow, default)]
     partial_json: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
+    signature: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
     stop_reason: Option<Cow<'a, str>>,
 }
 
@@ -86,6 +107,10 @@ struct Block<'a> {
     name: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     input: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    signature: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    data: Option<Cow<'a, str>>,
 }
 
 #[derive(Deserialize)]
@@ -115,6 +140,7 @@ struct Decoder {
 /// What is put together over many events.
 struct Assembly {
     calls: Vec<Partial>,
+    thoughts: Vec<Thought>,
     input: f64,
     created: f64,
     read: f64,
@@ -124,6 +150,15 @@ struct Assembly {
     done: bool,
     id_base: String,
     key: Option<ApiKey>,
+}
+
+/// A thought that may have to go back.
+struct Thought {
+    index: Option<u64>,
+    text: String,
+    signature: String,
+    /// What stands for a thought that the vendor does not show.
+    redacted: Option<String>,
 }
 
 struct Partial {
@@ -139,6 +174,7 @@ impl Decoder {
     fn new(id_base: String, key: Option<ApiKey>) -> Self {
         let answer = Assembly {
             calls: Vec::new(),
+            thoughts: Vec::new(),
             input: 0.0,
             created: 0.0,
             read: 0.0,
@@ -171,13 +207,15 @@ impl Decode for Decoder {
         let stop = answer.stop.unwrap_or(ModelStop::End);
         let id_base = &answer.id_base;
         let calls = answer.calls.drain(..).enumerate().map(|(at, call)| call.finish(id_base, at + 1)).collect();
+        let signed = answer.thoughts.drain(..).filter_map(Thought::finish).collect();
         let usage = answer.counted.then(|| Usage {
             // The vendor counts what was cached apart.
             input: count(Some(answer.input + answer.created + answer.read)),
             output: count(Some(answer.output)),
             cached: count(Some(answer.read)),
+            written: count(Some(answer.created)),
         });
-        Ending { calls: whole(calls, stop), usage, stop }
+        Ending { signed, calls: whole(calls, stop), usage, stop }
     }
 }
 
@@ -244,6 +282,17 @@ impl Assembly {
         events: &mut VecDeque<ModelEvent>,
     ) -> Result<(), ModelError> {
         let full = |text: Option<String>| text.filter(|text| !text.is_empty());
+        if matches!(block.kind.as_ref(), "thinking" | "redacted_thinking") {
+            if self.thoughts.len() >= MAX_CALLS {
+                return Err(ModelError::Stream(format!("more than {MAX_CALLS} thoughts in one answer")));
+            }
+            self.thoughts.push(Thought {
+                index,
+                text: block.thinking.clone().unwrap_or_default(),
+                signature: block.signature.as_deref().unwrap_or_default().to_owned(),
+                redacted: block.data.map(Cow::into_owned),
+            });
+        }
         events.extend(full(block.thinking).map(ModelEvent::Thought));
         events.extend(full(block.text).map(ModelEvent::Text));
         if block.kind != "tool_use" {
@@ -269,6 +318,9 @@ impl Assembly {
         events: &mut VecDeque<ModelEvent>,
     ) -> Result<(), ModelError> {
         let full = |text: Option<String>| text.filter(|text| !text.is_empty());
+        if delta.thinking.is_some() || delta.signature.is_some() {
+            self.think(index, &delta)?;
+        }
         events.extend(full(delta.thinking).map(ModelEvent::Thought));
         events.extend(full(delta.text).map(ModelEvent::Text));
         let Some(piece) = delta.partial_json else { return Ok(()) };
@@ -279,6 +331,36 @@ impl Assembly {
         }
         call.arguments.push_str(&piece);
         Ok(())
+    }
+}
+
+impl Assembly {
+    fn think(&mut self, index: Option<u64>, delta: &Delta<'_>) -> Result<(), ModelError> {
+        let Some(thought) = self.thoughts.iter_mut().rev().find(|thought| thought.index == index) else {
+            return Ok(());
+        };
+        let (more, signature) = (delta.thinking.as_deref().unwrap_or_default(), delta.signature.as_deref());
+        if thought.text.len() + more.len() + signature.map_or(0, str::len) > MAX_ARGUMENT_BYTES {
+            return Err(ModelError::Stream(format!("a thought over {} MiB", MAX_ARGUMENT_BYTES >> 20)));
+        }
+        thought.text.push_str(more);
+        if let Some(signature) = signature {
+            signature.clone_into(&mut thought.signature);
+        }
+        Ok(())
+    }
+}
+
+impl Thought {
+    /// The block to send back; `None` for a thought that nobody signed.
+    fn finish(self) -> Option<String> {
+        match self {
+            Self { redacted: Some(data), .. } => Some(json!({"type": "redacted_thinking", "data": data}).to_string()),
+            Self { signature, .. } if signature.is_empty() => None,
+            Self { text, signature, .. } => {
+                Some(json!({"type": "thinking", "thinking": text, "signature": signature}).to_string())
+            }
+        }
     }
 }
 

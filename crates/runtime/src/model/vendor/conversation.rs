@@ -20,6 +20,8 @@ pub(super) enum Turn<'a> {
         text: Cow<'a, str>,
         /// The thought, when it belongs to the turn that is running.
         thought: Option<&'a str>,
+        /// The thought as the vendor signed it, one JSON text each, when it belongs to the turn that is running.
+        signed: &'a [String],
         /// The calls, each with a result in the turn that follows.
         calls: Vec<Call<'a>>,
     },
@@ -73,10 +75,11 @@ pub(super) fn conversation(messages: &[Arc<Message>], form: CallForm) -> Vec<Tur
                 shaper.close();
                 shaper.user(if text.trim().is_empty() { NO_TEXT } else { text });
             }
-            Message::Assistant { text, thought, tool_calls } => {
+            Message::Assistant { text, thought, tool_calls, signed } => {
                 shaper.close();
                 let thought = Some(thought.as_str()).filter(|thought| index > running && !thought.is_empty());
-                shaper.assistant(text, thought, tool_calls);
+                let signed = if index > running { signed.as_slice() } else { &[] };
+                shaper.assistant(text, thought, tool_calls, signed);
             }
             Message::Tool { call_id, content, failed } => shaper.result(call_id, content, *failed),
         }
@@ -98,7 +101,13 @@ impl<'a> Shaper<'a> {
         self.turns.push(Turn::User(Cow::Borrowed(text)));
     }
 
-    fn assistant(&mut self, text: &'a str, thought: Option<&'a str>, requests: &'a [ToolCallRequest]) {
+    fn assistant(
+        &mut self,
+        text: &'a str,
+        thought: Option<&'a str>,
+        requests: &'a [ToolCallRequest],
+        signed: &'a [String],
+    ) {
         // Some vendors refuse text that is only white space.
         let text = if text.trim().is_empty() { "" } else { text };
         if text.is_empty() && requests.is_empty() {
@@ -114,16 +123,18 @@ impl<'a> Shaper<'a> {
             CallForm::Text => (Cow::Owned(told(text, &calls)), Vec::new()),
         };
         // Two in a row are what an interrupted turn leaves; vendors want the roles to alternate.
-        if let Some(Turn::Assistant { text: before, calls: before_calls, .. }) = self.turns.last_mut()
+        if let Some(Turn::Assistant { text: before, calls: before_calls, signed: before_signed, .. }) =
+            self.turns.last_mut()
             && before_calls.is_empty()
         {
             if !text.is_empty() {
                 *before = Cow::Owned(format!("{before}\n\n{text}"));
             }
             *before_calls = calls;
+            *before_signed = signed;
             return;
         }
-        self.turns.push(Turn::Assistant { text, thought, calls });
+        self.turns.push(Turn::Assistant { text, thought, signed, calls });
     }
 
     fn call(&mut self, request: &'a ToolCallRequest) -> Call<'a> {

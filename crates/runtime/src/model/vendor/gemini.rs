@@ -8,8 +8,8 @@ use genai::{
     Client, ModelIden, ServiceTarget,
     adapter::AdapterKind,
     chat::{
-        ChatMessage, ChatOptions, ChatRequest, ChatStreamEvent, ContentPart, MessageContent, StopReason, StreamEnd,
-        Tool, ToolCall, ToolResponse,
+        ChatMessage, ChatOptions, ChatRequest, ChatStreamEvent, ContentPart, MessageContent, ReasoningEffort,
+        StopReason, StreamEnd, Tool, ToolCall, ToolResponse,
     },
     resolver::{AuthData, Endpoint},
 };
@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::model::{
-    ModelError, ModelEvent, ModelRequest, ModelStop, ModelStream, ToolCallRequest, Usage,
+    ModelError, ModelEvent, ModelRequest, ModelStop, ModelStream, Thinking, ToolCallRequest, Usage,
     vendor::{
         ApiKey, HttpClients, VendorConfig,
         conversation::Turn,
@@ -47,6 +47,16 @@ pub(super) async fn stream(
     let mut options = ChatOptions::default().with_capture_usage(true);
     options.temperature = config.temperature;
     options.max_tokens = config.output_limit(request);
+    options.reasoning_effort = request.thinking.map(|level| match level {
+        // The crate leaves the word for "none" out of the request, and the vendor would think.
+        Thinking::Off => ReasoningEffort::Budget(0),
+        Thinking::Low => ReasoningEffort::Low,
+        Thinking::Medium => ReasoningEffort::Medium,
+        Thinking::High => ReasoningEffort::High,
+    });
+    if request.thinking.is_some_and(|level| level > Thinking::Off) {
+        options.capture_reasoning_content = Some(true);
+    }
     let failed = Failures { key, now: clients.now() };
     let response = client.exec_chat_stream(target, chat_request(config, request)?, Some(&options)).await;
     let response = response.map_err(|error| failed.of(error, Shown::Nothing))?;
@@ -65,7 +75,7 @@ fn chat_request(config: &VendorConfig, request: &ModelRequest) -> Result<ChatReq
     for turn in turns(config, request) {
         messages.push(match turn {
             Turn::User(text) => ChatMessage::user(text.into_owned()),
-            Turn::Assistant { text, thought: _, calls } => {
+            Turn::Assistant { text, thought: _, signed: _, calls } => {
                 let mut parts = Vec::with_capacity(calls.len() + 1);
                 parts.extend(Some(text.into_owned()).filter(|text| !text.is_empty()).map(ContentPart::Text));
                 for call in calls {
@@ -198,6 +208,7 @@ impl<S> State<S> {
                 input: count(usage.prompt_tokens),
                 output: count(usage.completion_tokens),
                 cached: count(cached),
+                written: 0,
             }))
         }));
         self.waiting.push_back(Ok(ModelEvent::Stop(stop)));

@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
 use crate::model::{
-    ModelError, ModelEvent, ModelRequest, ModelStop, ModelStream, ToolCallRequest, Usage,
+    ModelError, ModelEvent, ModelRequest, ModelStop, ModelStream, Thinking, ToolCallRequest, Usage,
     vendor::{
         ApiKey, HttpClients, VendorConfig,
         answer::{Answer, Decode, Ending, Reach},
         conversation::Turn,
         failure::Said,
-        http,
+        http, levels,
         lines::Lines,
         openai::{count, not_understood, whole},
         system, turns,
@@ -61,7 +61,17 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Tool<'a>>,
     stream: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    think: Option<Think>,
     options: Options,
+}
+
+/// Most models only know whether; some know how much.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Think {
+    Whether(bool),
+    HowMuch(&'static str),
 }
 
 #[derive(Serialize)]
@@ -116,7 +126,7 @@ fn body(config: &VendorConfig, request: &ModelRequest) -> Result<Vec<u8>, ModelE
     for turn in &turns {
         match turn {
             Turn::User(text) => messages.push(Message { role: "user", content: Some(text), ..Message::default() }),
-            Turn::Assistant { text, thought: _, calls } => {
+            Turn::Assistant { text, thought: _, signed: _, calls } => {
                 let mut tool_calls = Vec::with_capacity(calls.len());
                 for call in calls {
                     let arguments = serde_json::from_str(&call.arguments).map_err(unwritable)?;
@@ -143,6 +153,7 @@ fn body(config: &VendorConfig, request: &ModelRequest) -> Result<Vec<u8>, ModelE
         messages,
         tools: tools.collect(),
         stream: true,
+        think: request.thinking.map(|level| think(&config.model, level)),
         options: Options {
             num_ctx: context_length(config),
             num_predict: config.output_limit(request),
@@ -150,6 +161,16 @@ fn body(config: &VendorConfig, request: &ModelRequest) -> Result<Vec<u8>, ModelE
         },
     };
     serde_json::to_vec(&body).map_err(unwritable)
+}
+
+fn think(model: &str, level: Thinking) -> Think {
+    match level {
+        Thinking::Off => Think::Whether(false),
+        Thinking::Low | Thinking::Medium | Thinking::High if levels::knows_how_much(model) => {
+            Think::HowMuch(level.as_str())
+        }
+        Thinking::Low | Thinking::Medium | Thinking::High => Think::Whether(true),
+    }
 }
 
 #[derive(Deserialize)]
@@ -224,7 +245,12 @@ impl Decode for Decoder {
 
     fn ending(&mut self) -> Ending {
         let stop = self.answer.stop.unwrap_or(ModelStop::End);
-        Ending { calls: whole(std::mem::take(&mut self.answer.calls), stop), usage: self.answer.usage, stop }
+        Ending {
+            signed: Vec::new(),
+            calls: whole(std::mem::take(&mut self.answer.calls), stop),
+            usage: self.answer.usage,
+            stop,
+        }
     }
 }
 
@@ -267,7 +293,7 @@ impl Assembly {
             });
             if said.prompt_eval_count.is_some() || said.eval_count.is_some() {
                 let (input, output) = (count(said.prompt_eval_count), count(said.eval_count));
-                self.usage = Some(Usage { input, output, cached: 0 });
+                self.usage = Some(Usage { input, output, cached: 0, written: 0 });
             }
         }
         Ok(())

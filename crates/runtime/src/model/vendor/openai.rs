@@ -101,7 +101,7 @@ impl Decode for Decoder {
         let stop = if answer.refused { ModelStop::Refusal } else { stop };
         let id_base = &answer.id_base;
         let calls = answer.calls.drain(..).enumerate().map(|(at, call)| call.finish(id_base, at + 1));
-        Ending { calls: whole(calls.collect(), stop), usage: answer.usage, stop }
+        Ending { signed: Vec::new(), calls: whole(calls.collect(), stop), usage: answer.usage, stop }
     }
 }
 

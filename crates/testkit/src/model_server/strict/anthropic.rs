@@ -29,6 +29,8 @@ pub(super) fn check(request: &Request, body: &Value, messages: &[Value], breache
         }
     }
     check_tools(body, breaches, |tool| (&tool["name"], tool.get("input_schema")));
+    thinking(body, messages, breaches);
+    cache_marks(body, breaches);
     let mut conversation = Conversation::default();
     for (index, message) in messages.iter().enumerate() {
         conversation.message(index, message, breaches);
@@ -36,6 +38,65 @@ pub(super) fn check(request: &Request, body: &Value, messages: &[Value], breache
     conversation.answered("end of messages", breaches);
     if conversation.last != "user" {
         breaches.add("the last message is not from the user");
+    }
+}
+
+/// Fewest tokens of a thinking budget.
+const LEAST_BUDGET: u64 = 1024;
+/// Most blocks with a `cache_control`.
+const MAX_CACHE_MARKS: usize = 4;
+
+fn thinking(body: &Value, messages: &[Value], breaches: &mut Breaches) {
+    let kind = match body.get("thinking") {
+        None => return,
+        Some(thinking) => thinking["type"].as_str().unwrap_or_default(),
+    };
+    match kind {
+        "disabled" => return,
+        "adaptive" => {}
+        "enabled" => {
+            let budget = body["thinking"]["budget_tokens"].as_u64().unwrap_or(0);
+            if budget < LEAST_BUDGET || budget >= body["max_tokens"].as_u64().unwrap_or(0) {
+                breaches.add("`thinking.budget_tokens` is not between 1024 and `max_tokens`");
+            }
+        }
+        other => breaches.add(format!("thinking of type {other:?}")),
+    }
+    if body.get("temperature").is_some_and(|temperature| *temperature != 1) {
+        breaches.add("`temperature` beside thinking");
+    }
+    // Within a tool loop each answer begins with the thought it was made from.
+    let is_result = |message: &Value| message["content"][0]["type"] == "tool_result";
+    let running = messages.iter().rposition(|message| message["role"] == "user" && !is_result(message)).unwrap_or(0);
+    for (index, message) in
+        messages.iter().enumerate().skip(running).filter(|(_, message)| message["role"] == "assistant")
+    {
+        if !matches!(message["content"][0]["type"].as_str(), Some("thinking" | "redacted_thinking")) {
+            breaches.add(format!("messages[{index}]: expected a thinking block at the start, as thinking is on"));
+        }
+    }
+}
+
+fn cache_marks(value: &Value, breaches: &mut Breaches) {
+    fn collect<'a>(value: &'a Value, marks: &mut Vec<&'a Value>) {
+        match value {
+            Value::Object(members) => {
+                marks.extend(members.get("cache_control"));
+                // What a tool is given and what its schema says are not blocks.
+                let blocks = members.iter().filter(|(name, _)| !matches!(name.as_str(), "input" | "input_schema"));
+                blocks.for_each(|(_, member)| collect(member, marks));
+            }
+            Value::Array(items) => items.iter().for_each(|item| collect(item, marks)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    let mut marks = Vec::new();
+    collect(value, &mut marks);
+    if marks.len() > MAX_CACHE_MARKS {
+        breaches.add(format!("{} blocks with `cache_control`, at most {MAX_CACHE_MARKS} are allowed", marks.len()));
+    }
+    if marks.iter().any(|mark| mark["type"] != "ephemeral") {
+        breaches.add("a `cache_control` that is not of type `ephemeral`");
     }
 }
 

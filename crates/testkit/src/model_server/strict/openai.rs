@@ -8,12 +8,18 @@ use serde_json::Value;
 
 use super::{Breaches, check_tools, is_name};
 
+const EFFORTS: [&str; 6] = ["none", "minimal", "low", "medium", "high", "xhigh"];
+
 pub(super) fn check(body: &Value, messages: &[Value], breaches: &mut Breaches) {
     check_tools(body, breaches, |tool| (&tool["function"]["name"], tool["function"].get("parameters")));
     for (index, tool) in body["tools"].as_array().into_iter().flatten().enumerate() {
         if tool["type"] != "function" {
             breaches.add(format!("tools[{index}]: type is not `function`"));
         }
+    }
+    let efforts = [&body["reasoning_effort"], &body["reasoning"]["effort"]];
+    if efforts.iter().any(|effort| !effort.is_null() && !EFFORTS.iter().any(|known| *effort == known)) {
+        breaches.add("an effort of reasoning that is none of the known words");
     }
     let mut open: HashSet<&str> = HashSet::new();
     let mut seen: HashSet<&str> = HashSet::new();

@@ -118,6 +118,7 @@ impl Counts {
             input: count(self.prompt_tokens),
             output: count(self.completion_tokens),
             cached: count(cached.or(self.prompt_cache_hit_tokens)),
+            written: 0,
         }
     }
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::model::{
-    ModelError, ModelRequest,
+    ModelError, ModelRequest, Thinking,
     vendor::{Family, VendorConfig, conversation::Turn, system, turns},
 };
 
@@ -22,6 +22,16 @@ struct Body<'a> {
     max_completion_tokens: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     temperature: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_effort: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning: Option<Reasoning>,
+}
+
+/// The same in the words of `OpenRouter`.
+#[derive(Serialize)]
+struct Reasoning {
+    effort: &'static str,
 }
 
 #[derive(Serialize)]
@@ -78,7 +88,7 @@ pub(super) fn body(config: &VendorConfig, request: &ModelRequest) -> Result<Vec<
     for turn in &turns {
         match turn {
             Turn::User(text) => messages.push(Message { role: "user", content: Some(text), ..Message::default() }),
-            Turn::Assistant { text, thought, calls } => {
+            Turn::Assistant { text, thought, signed: _, calls } => {
                 let calls = calls.iter().map(|call| Call {
                     id: &call.id,
                     r#type: "function",
@@ -108,6 +118,8 @@ pub(super) fn body(config: &VendorConfig, request: &ModelRequest) -> Result<Vec<
     let limit = config.output_limit(request);
     // The vendor itself has renamed the member, and refuses the old name for new models; the others know the old one.
     let renamed = config.family == Family::Openai;
+    let effort = request.thinking.map(effort);
+    let routed = config.family == Family::Openrouter;
     let body = Body {
         model: &config.model,
         messages,
@@ -117,8 +129,19 @@ pub(super) fn body(config: &VendorConfig, request: &ModelRequest) -> Result<Vec<
         max_tokens: limit.filter(|_| !renamed),
         max_completion_tokens: limit.filter(|_| renamed),
         temperature: config.temperature,
+        reasoning_effort: effort.filter(|_| !routed),
+        reasoning: effort.filter(|_| routed).map(|effort| Reasoning { effort }),
     };
     serde_json::to_vec(&body).map_err(|error| ModelError::Request(format!("the request cannot be written: {error}")))
+}
+
+fn effort(level: Thinking) -> &'static str {
+    match level {
+        Thinking::Off => "none",
+        Thinking::Low => "low",
+        Thinking::Medium => "medium",
+        Thinking::High => "high",
+    }
 }
 
 /// Models that refuse to go on with their tool calls unless they get the thought of the same turn back.
