@@ -33,6 +33,8 @@ mod dialect_errors;
 #[cfg(test)]
 mod durable;
 #[cfg(test)]
+mod examples;
+#[cfg(test)]
 mod launcher;
 #[cfg(test)]
 mod mcp;

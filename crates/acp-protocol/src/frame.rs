@@ -29,6 +29,12 @@ impl RequestId {
         Self(format!("\"{text}\"").into_boxed_str())
     }
 
+    /// Makes an id that is a JSON number.
+    #[must_use]
+    pub fn from_number(number: u64) -> Self {
+        Self(number.to_string().into_boxed_str())
+    }
+
     /// Takes a raw JSON value as an id: strings, numbers and null are; anything else is not.
     fn from_raw(raw: &RawValue) -> Option<Self> {
         let text = raw.get();

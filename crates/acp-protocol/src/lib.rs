@@ -16,7 +16,26 @@
 //! let params = PromptParams::parse(params).unwrap();
 //! assert_eq!(params.session_id, "s-1");
 //! ```
+//!
+//! # A client
+//!
+//! [`calls`] has what a client sends and [`reading`] what it gets back. A whole program:
+//!
+//! ```no_run
+#![doc = include_str!("../examples/client.rs")]
+//! ```
+//!
+//! # An agent
+//!
+//! [`params`] has what an agent is given, [`result`] and [`SessionUpdate`] what it answers. A whole program:
+//!
+//! ```no_run
+#![doc = include_str!("../examples/agent.rs")]
+//! ```
 
+#![warn(missing_docs)]
+
+pub mod calls;
 mod content;
 mod error;
 mod frame;
@@ -24,6 +43,7 @@ mod mcp;
 mod message;
 mod method;
 pub mod params;
+pub mod reading;
 pub mod result;
 mod update;
 

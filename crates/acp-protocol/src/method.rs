@@ -61,6 +61,29 @@ impl MethodKind {
             _ => return None,
         })
     }
+
+    /// The name a client calls it by.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Initialize => "initialize",
+            Self::SessionNew => "session/new",
+            Self::SessionLoad => "session/load",
+            Self::SessionResume => "session/resume",
+            Self::SessionPrompt => "session/prompt",
+            Self::SessionCancel => "session/cancel",
+            Self::SessionClose => "session/close",
+            Self::SessionStop => "session/stop",
+            Self::SessionList => "session/list",
+            Self::SessionDelete => "session/delete",
+            Self::SessionFork => "session/fork",
+            Self::SetMode => "session/set_mode",
+            Self::SetConfigOption => "session/set_config_option",
+            Self::SessionEvent => "session/update",
+            Self::Authenticate => "authenticate",
+            Self::CancelRequest => "$/cancel_request",
+        }
+    }
 }
 
 /// Names of what an agent sends.

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-/// The answer `{}`.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+/// The answer `{}`; read back, any object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Empty {}
 
 /// `initialize`
