@@ -4,7 +4,7 @@
 use agent_client_protocol_schema::v1;
 use serde_json::value::RawValue;
 use zeroclaw_acp_protocol::{
-    Frame, MethodKind, PromptPart, RequestId,
+    Frame, McpServer, MethodKind, NameValue, PromptPart, RequestId,
     params::{
         AuthenticateParams, InitializeParams, ListSessionsParams, LoadSessionParams, NewSessionParams, PromptParams,
         SessionEventParams, SessionParams, SetConfigOptionParams, SetModeParams,
@@ -83,6 +83,34 @@ fn a_session_without_its_members() {
         ("an agent by its short name", r#"{"agent":"dev"}"#, alias),
         ("an agent among the extensions", r#"{"_meta":{"zeroclaw":{"agentAlias":"dev"}}}"#, alias),
     ]);
+}
+
+/// The older types drop such servers in silence instead of refusing the request, and ours reads them.
+#[test]
+fn servers_without_their_lists() {
+    let pair = |name: &str, value: &str| NameValue { name: name.to_owned(), value: value.to_owned() };
+    let stdio = |args: &[&str], env: Vec<NameValue>| McpServer::Stdio {
+        name: "a".to_owned(),
+        command: "/b".to_owned(),
+        args: args.iter().map(|&arg| arg.to_owned()).collect(),
+        env,
+    };
+    let http = |headers| McpServer::Http { name: "a".to_owned(), url: "https://h".to_owned(), headers };
+    let cases = [
+        (r#"{"name":"a","command":"/b"}"#, stdio(&[], Vec::new())),
+        (r#"{"name":"a","command":"/b","args":["x"],"env":{"K":"v"}}"#, stdio(&["x"], vec![pair("K", "v")])),
+        (r#"{"type":"http","name":"a","url":"https://h"}"#, http(Vec::new())),
+        (r#"{"type":"http","name":"a","url":"https://h","headers":{"K":"v"}}"#, http(vec![pair("K", "v")])),
+    ];
+    for (server, meant) in cases {
+        let params = format!(r#"{{"cwd":"/p","mcpServers":[{server}]}}"#);
+        let raw = RawValue::from_string(params.clone()).expect("JSON");
+        let ours = NewSessionParams::parse(Some(&raw)).unwrap_or_else(|error| panic!("{params}: {error}"));
+        assert_eq!(ours.mcp_servers, [meant], "{params}");
+        let understood =
+            serde_json::from_str::<v1::NewSessionRequest>(&params).is_ok_and(|theirs| !theirs.mcp_servers.is_empty());
+        assert!(!understood, "the official type reads it now: {params}");
+    }
 }
 
 #[test]

@@ -18,7 +18,7 @@ use proptest::{
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 use zeroclaw_acp_protocol::{
-    Frame, MethodKind, PromptPart, RequestId, ResourceBody, ResponseOutcome,
+    Frame, McpServer, MethodKind, NameValue, PromptPart, RequestId, ResourceBody, ResponseOutcome,
     params::{
         AuthenticateParams, CancelRequestParams, ClientCapabilities, InitializeParams, ListSessionsParams,
         LoadSessionParams, NewSessionParams, PermissionOutcome, PromptParams, SessionParams, SetConfigOptionParams,
@@ -98,21 +98,43 @@ fn block() -> BoxedStrategy<(v1::ContentBlock, PromptPart)> {
     prop_oneof![text_block, image, audio, link, resource].boxed()
 }
 
-fn mcp_server() -> BoxedStrategy<v1::McpServer> {
-    let header = (text(), text(), meta()).prop_map(|(name, value, meta)| v1::HttpHeader::new(name, value).meta(meta));
-    let headers = some(header);
-    let variable =
-        (text(), text(), meta()).prop_map(|(name, value, meta)| v1::EnvVariable::new(name, value).meta(meta));
-    let stdio = (text(), path(), some(text()), some(variable), meta()).prop_map(|(name, command, args, env, meta)| {
-        v1::McpServer::Stdio(v1::McpServerStdio::new(name, command).args(args).env(env).meta(meta))
+/// Names with values, as headers and as variables, and what they mean.
+type Pairs = Vec<(String, String, Option<v1::Meta>)>;
+
+fn pairs() -> BoxedStrategy<Pairs> {
+    some((text(), text(), meta()))
+}
+
+fn meant(pairs: Pairs) -> Vec<NameValue> {
+    pairs.into_iter().map(|(name, value, _)| NameValue { name, value }).collect()
+}
+
+fn headers(pairs: Pairs) -> Vec<v1::HttpHeader> {
+    pairs.into_iter().map(|(name, value, meta)| v1::HttpHeader::new(name, value).meta(meta)).collect()
+}
+
+fn variables(pairs: Pairs) -> Vec<v1::EnvVariable> {
+    pairs.into_iter().map(|(name, value, meta)| v1::EnvVariable::new(name, value).meta(meta)).collect()
+}
+
+/// A server, and what it means.
+fn mcp_server() -> BoxedStrategy<(v1::McpServer, McpServer)> {
+    let stdio = (text(), path(), some(text()), pairs(), meta()).prop_map(|(name, command, args, env, meta)| {
+        let server = v1::McpServerStdio::new(name.clone(), command.clone()).args(args.clone());
+        let command = strings(&[command]).remove(0);
+        let server = server.env(variables(env.clone())).meta(meta);
+        (v1::McpServer::Stdio(server), McpServer::Stdio { name, command, args, env: meant(env) })
     });
     // An address has a letter at least: an empty one names no server.
     let address = "[a-z]{1,5}:[a-z/ ]{0,8}";
-    let http = (text(), address, headers.clone(), meta()).prop_map(|(name, url, headers, meta)| {
-        v1::McpServer::Http(v1::McpServerHttp::new(name, url).headers(headers).meta(meta))
+    let http = (text(), address, pairs(), meta()).prop_map(|(name, url, pairs, meta)| {
+        let server = v1::McpServerHttp::new(name.clone(), url.clone()).headers(headers(pairs.clone())).meta(meta);
+        (v1::McpServer::Http(server), McpServer::Http { name, url, headers: meant(pairs) })
     });
-    let sse = (text(), address, headers, meta()).prop_map(|(name, url, headers, meta)| {
-        v1::McpServer::Sse(v1::McpServerSse::new(name, url).headers(headers).meta(meta))
+    // Deprecated, and nothing of ours speaks it.
+    let sse = (text(), address, pairs(), meta()).prop_map(|(name, url, pairs, meta)| {
+        let server = v1::McpServerSse::new(name.clone(), url).headers(headers(pairs)).meta(meta);
+        (v1::McpServer::Sse(server), McpServer::Other { name, transport: "sse".to_owned() })
     });
     prop_oneof![stdio, http, sse].boxed()
 }
@@ -124,12 +146,17 @@ struct Opening {
     cwd: PathBuf,
     directories: Vec<PathBuf>,
     servers: Vec<v1::McpServer>,
+    /// What the servers mean.
+    meant: Vec<McpServer>,
     meta: Option<v1::Meta>,
 }
 
 fn opening() -> BoxedStrategy<Opening> {
     (text(), path(), some(path()), some(mcp_server()), meta())
-        .prop_map(|(session, cwd, directories, servers, meta)| Opening { session, cwd, directories, servers, meta })
+        .prop_map(|(session, cwd, directories, servers, meta)| {
+            let (servers, meant) = servers.into_iter().unzip();
+            Opening { session, cwd, directories, servers, meant, meta }
+        })
         .boxed()
 }
 
@@ -290,6 +317,7 @@ fn session_new() {
         let ours = NewSessionParams::parse(params.as_deref()).expect("an official request");
         assert_eq!(ours.cwd.as_deref(), made.cwd.to_str());
         assert_eq!(ours.additional_directories, strings(&made.directories));
+        assert_eq!(ours.mcp_servers, made.meant);
         assert_eq!(ours.agent, None);
         assert_eq!(ours.system_prompt, None);
     });
@@ -322,6 +350,7 @@ fn session_load_resume_and_fork() {
             assert_eq!(ours.cwd.as_deref(), made.cwd.to_str());
             // The official types write an empty list by leaving it out.
             assert_eq!(ours.additional_directories.unwrap_or_default(), strings(&made.directories));
+            assert_eq!(ours.mcp_servers, made.meant);
             assert_eq!(ours.system_prompt, None);
         }
     });
