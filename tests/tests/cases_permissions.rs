@@ -142,8 +142,7 @@ async fn prm_05_only_the_specified_answer_allows() {
     assert!(!lab.project().join("error").exists());
 }
 
-// Over the protocol, tools ran without any question; fixed once, it came back. Tools of MCP servers and sub-agents do not
-// exist yet; a server that a client names must not be started either.
+// Over the protocol, tools ran without any question; fixed once, it came back. Sub-agents do not exist.
 #[tokio::test]
 async fn prm_07_a_client_that_refuses_sees_nothing_change() {
     let script = calls(&[
@@ -153,20 +152,20 @@ async fn prm_07_a_client_that_refuses_sees_nothing_change() {
         ("file_write", json!({"path": "new/dir/by-write.txt", "content": "x"})),
         ("file_edit", json!({"path": "kept.txt", "old_text": "kept", "new_text": "lost"})),
         ("shell", json!({"command": "rm kept.txt", "cwd": "."})),
+        ("peer__touch", json!({"text": "by-mcp"})),
         ("content_search", json!({"pattern": "kept"})),
     ]);
     let lab = Lab::scripted("supervised", &script);
     lab.file("kept.txt", "kept\n");
     let mut agent = lab.agent().await;
     agent.auto_permit("reject-once");
-    let made = lab.project().join("by-mcp");
-    let server = json!({"name": "m", "command": "/usr/bin/touch", "args": [made], "env": []});
+    let server = json!({"name": "peer", "command": env!("CARGO_BIN_EXE_mcp-peer"), "args": [], "env": []});
     let new = agent.call("session/new", json!({"cwd": lab.project(), "mcpServers": [server]})).await.unwrap();
     let session = new["sessionId"].as_str().unwrap().to_owned();
     let turn = end_turn(&mut agent, &session, "do it all").await;
-    assert_eq!(questions(&turn), 6);
+    assert_eq!(questions(&turn), 7);
     let ends: Vec<String> = statuses(&turn.messages).into_values().filter_map(|mut steps| steps.pop()).collect();
-    assert_eq!(ends.iter().filter(|end| *end == "failed").count(), 6, "{ends:?}");
+    assert_eq!(ends.iter().filter(|end| *end == "failed").count(), 7, "{ends:?}");
     assert_eq!(ends.iter().filter(|end| *end == "completed").count(), 1, "{ends:?}");
     assert_eq!(files_below(&lab.project()), ["kept.txt"]);
     assert!(!lab.project().join("new").exists());

@@ -337,6 +337,36 @@ async fn nothing_of_a_server_outlives_its_session() {
     assert_eq!(left, Vec::<String>::new(), "and neither do its children");
 }
 
+/// SES-27: a server that exits at once leaves no dead process behind, however many sessions name it.
+#[tokio::test]
+async fn ses_27_a_server_that_exits_at_once_is_reaped() {
+    let lab = Lab::with_config("[acp]\nmax_sessions = 30\n");
+    let mut agent = lab.agent().await;
+    let exits = json!({"name": "exits", "command": PEER, "args": ["--dead"], "env": []});
+    for _ in 0..20 {
+        let params = json!({"cwd": lab.project(), "mcpServers": [exits]});
+        let result = agent.call("session/new", params).await.unwrap();
+        prompt(&mut agent, result["sessionId"].as_str().unwrap(), "/help").await;
+    }
+    assert_eq!(answer_text(&agent.received()).matches("could not be started").count(), 20);
+    let children = children_of(agent.pid());
+    assert_eq!(children, Vec::<String>::new());
+}
+
+/// The state and name of the direct children of a process.
+fn children_of(parent: u32) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+        // pid (name) state ppid …, and the name may hold anything.
+        let Some((name, rest)) = stat.rsplit_once(") ") else { continue };
+        if rest.split(' ').nth(1) == Some(&parent.to_string()) {
+            found.push(format!("{name}) {rest}"));
+        }
+    }
+    found
+}
+
 /// What cannot be a server is refused by name, and no session is opened.
 #[tokio::test]
 async fn malformed_servers_are_refused() {

@@ -107,6 +107,7 @@ impl Peer {
             tool("progress", json!({})),
             tool("grow", json!({})),
             tool("flood", json!({})),
+            tool("touch", json!({})),
             tool("odd name.with/characters", json!({})),
         ];
         if self.extra {
@@ -170,6 +171,10 @@ impl Peer {
                     eprintln!("a line of complaint that nobody reads, again and again and again");
                 }
                 self.answer(id, &text("flooded"));
+            }
+            "touch" => {
+                std::fs::write(params["arguments"]["text"].as_str().unwrap(), "touched").unwrap();
+                self.answer(id, &text("touched"));
             }
             "added" => self.answer(id, &text("added works")),
             _ => self.refuse(id, -32602, "no such tool"),
