@@ -367,6 +367,26 @@ fn children_of(parent: u32) -> Vec<String> {
     found
 }
 
+/// SEC-09: where the operator does not want programs that clients name, none is started, and the client is told.
+#[tokio::test]
+async fn sec_09_programs_of_a_client_are_not_started_where_that_is_not_allowed() {
+    for (allowed, starts) in [("all", true), ("http", false), ("none", false)] {
+        let lab = Lab::with_config(&format!("[acp]\nclient_mcp_servers = \"{allowed}\"\n"));
+        let made = lab.project().join("made; touch also");
+        let server = json!({"name": "m", "command": "/usr/bin/touch", "args": [made], "env": []});
+        let (mut agent, session) = open(&lab, json!([server])).await;
+        prompt(&mut agent, &session, "/help").await;
+        let told = answer_text(&agent.received());
+        assert_eq!(made.exists(), starts, "{allowed}");
+        assert_eq!(
+            told.contains("`m`: programs that a client names are not started here"),
+            !starts,
+            "{allowed}: {told}"
+        );
+        assert!(!lab.project().join("also").exists(), "no shell reads the arguments");
+    }
+}
+
 /// What cannot be a server is refused by name, and no session is opened.
 #[tokio::test]
 async fn malformed_servers_are_refused() {

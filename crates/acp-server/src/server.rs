@@ -36,8 +36,21 @@ pub struct ServerSettings {
     pub install_root: PathBuf,
     /// What relative directories start at.
     pub process_dir: PathBuf,
+    /// Which MCP servers of a client its sessions use.
+    pub client_mcp: ClientMcp,
     /// The program's version.
     pub version: &'static str,
+}
+
+/// The MCP servers that a client may bring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientMcp {
+    /// Programs and addresses.
+    All,
+    /// Addresses only.
+    Http,
+    /// None.
+    None,
 }
 
 /// What comes from the world: time and randomness.

@@ -10,8 +10,8 @@ use crate::paths::{data_dir_from_env, expand_home};
 use crate::schema::{PRICE_TABLE, Section, family_names};
 use crate::settings::{Place, Setting, Settings, Source};
 use crate::types::{
-    AcpConfig, AgentConfig, Config, DEFAULT_PROFILE, ErrorCodes, Level, ModelConfig, PriceConfig, RiskProfile,
-    RuntimeProfile, StoreConfig, SyncMode,
+    AcpConfig, AgentConfig, ClientMcpServers, Config, DEFAULT_PROFILE, ErrorCodes, Level, ModelConfig, PriceConfig,
+    RiskProfile, RuntimeProfile, StoreConfig, SyncMode,
 };
 use crate::value::Value;
 
@@ -277,6 +277,13 @@ fn put_acp(acp: &mut AcpConfig, setting: &Setting, reader: &Reader<'_>) {
         "strict" => acp.strict = reader.flag().unwrap_or(acp.strict),
         "max_line_bytes" => acp.max_line_bytes = size(acp.max_line_bytes),
         "client_terminal" => acp.client_terminal = reader.flag().unwrap_or(acp.client_terminal),
+        "client_mcp_servers" => {
+            acp.client_mcp_servers = match reader.word() {
+                "http" => ClientMcpServers::Http,
+                "none" => ClientMcpServers::None,
+                _ => ClientMcpServers::All,
+            };
+        }
         _ => {}
     }
 }

@@ -27,6 +27,6 @@ pub use crate::names::{AliasError, Family, ModelRef, ModelRefError, check_alias}
 pub use crate::paths::{Paths, resolve_paths};
 pub use crate::secret::Secret;
 pub use crate::types::{
-    AcpConfig, AgentConfig, Config, ErrorCodes, Level, ModelConfig, PriceConfig, RiskProfile, RuntimeProfile,
-    StoreConfig, SyncMode,
+    AcpConfig, AgentConfig, ClientMcpServers, Config, ErrorCodes, Level, ModelConfig, PriceConfig, RiskProfile,
+    RuntimeProfile, StoreConfig, SyncMode,
 };

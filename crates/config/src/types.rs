@@ -124,6 +124,8 @@ pub struct AcpConfig {
     pub max_line_bytes: usize,
     /// Whether commands run in the terminal of the client where it offers one.
     pub client_terminal: bool,
+    /// Which MCP servers of a client its sessions use.
+    pub client_mcp_servers: ClientMcpServers,
 }
 
 impl Default for AcpConfig {
@@ -136,8 +138,21 @@ impl Default for AcpConfig {
             strict: false,
             max_line_bytes: 32 * 1024 * 1024,
             client_terminal: false,
+            client_mcp_servers: ClientMcpServers::All,
         }
     }
+}
+
+/// Names the MCP servers that a client may bring.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ClientMcpServers {
+    /// Programs and addresses.
+    #[default]
+    All,
+    /// Addresses only: no program runs because a client named it.
+    Http,
+    /// None.
+    None,
 }
 
 /// Names a table of error codes.

@@ -8,7 +8,7 @@ use zeroclaw_runtime::mcp::{
     CALL_TIMEOUT, MAX_SERVERS, McpHost, McpServerConfig, McpServers, McpTransport, START_TIMEOUT,
 };
 
-use crate::{agents::AgentEntry, client::lock, error::CallError, workspace::Workspace};
+use crate::{agents::AgentEntry, client::lock, error::CallError, server::ClientMcp, workspace::Workspace};
 
 /// The longest name of a server: it is part of the name of every tool.
 const MAX_NAME: usize = 128;
@@ -23,18 +23,18 @@ pub(super) struct McpPlan {
 
 impl McpPlan {
     /// The operator's servers, then the client's; the operator's keep their names.
-    pub(super) fn new(entry: &AgentEntry, client: Vec<McpServer>) -> Result<Self, CallError> {
+    pub(super) fn new(entry: &AgentEntry, client: Vec<McpServer>, allowed: ClientMcp) -> Result<Self, CallError> {
         let mut plan = Self { servers: entry.mcp.servers.clone(), problems: Vec::new() };
         if plan.servers.len() + client.len() > MAX_SERVERS {
             return Err(CallError::params(format!("a session has at most {MAX_SERVERS} MCP servers")));
         }
         for server in client {
-            plan.add(server)?;
+            plan.add(server, allowed)?;
         }
         Ok(plan)
     }
 
-    fn add(&mut self, server: McpServer) -> Result<(), CallError> {
+    fn add(&mut self, server: McpServer, allowed: ClientMcp) -> Result<(), CallError> {
         let name = server.name().to_owned();
         if name.trim().is_empty() || name.len() > MAX_NAME {
             return Err(CallError::params(format!("the name of an MCP server has 1 to {MAX_NAME} bytes")));
@@ -44,6 +44,14 @@ impl McpPlan {
             return Ok(());
         }
         let transport = match server {
+            McpServer::Stdio { .. } if allowed != ClientMcp::All => {
+                self.problems.push(format!("MCP server `{name}`: programs that a client names are not started here"));
+                return Ok(());
+            }
+            McpServer::Http { .. } if allowed == ClientMcp::None => {
+                self.problems.push(format!("MCP server `{name}`: servers that a client names are not used here"));
+                return Ok(());
+            }
             McpServer::Stdio { command, args, env, .. } => {
                 McpTransport::Stdio { command: PathBuf::from(command), args, env: pairs(env) }
             }

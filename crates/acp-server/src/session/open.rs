@@ -129,7 +129,7 @@ async fn create(
     entry: Arc<AgentEntry>,
     params: NewSessionParams,
 ) -> Result<Arc<TurnScene>, CallError> {
-    let mcp = McpPlan::new(&entry, params.mcp_servers)?;
+    let mcp = McpPlan::new(&entry, params.mcp_servers, server.settings.client_mcp)?;
     let workspace = open_workspace(server, &entry, params.cwd, params.additional_directories).await?;
     if let Some(store) = server.durable() {
         let new = NewSession {
@@ -157,7 +157,7 @@ async fn restore(
     let store = server.durable().ok_or_else(|| CallError::session_not_found(id))?;
     let known = store.session(id).await?.ok_or_else(|| CallError::session_not_found(id))?;
     let entry = server.agents.choose_stored(&known.agent)?;
-    let mcp = McpPlan::new(&entry, params.mcp_servers)?;
+    let mcp = McpPlan::new(&entry, params.mcp_servers, server.settings.client_mcp)?;
     let stored_cwd = known.workspace.to_string_lossy().into_owned();
     let additional = params.additional_directories.unwrap_or_else(|| {
         known.additional_directories.iter().map(|path| path.to_string_lossy().into_owned()).collect()

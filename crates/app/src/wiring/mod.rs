@@ -10,9 +10,9 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Context as _;
 use zeroclaw_acp_protocol::ErrorTable;
-use zeroclaw_acp_server::{Ambient, OnDisconnect, Server, ServerSettings};
+use zeroclaw_acp_server::{Ambient, ClientMcp, OnDisconnect, Server, ServerSettings};
 use zeroclaw_acp_transport::{Limits, stdio};
-use zeroclaw_config::{Env, ErrorCodes, Loaded};
+use zeroclaw_config::{ClientMcpServers, Env, ErrorCodes, Loaded};
 
 pub use agents::agent_table;
 pub use places::absolute_places;
@@ -110,6 +110,11 @@ fn settings(options: &ServeOptions, loaded: &Loaded) -> anyhow::Result<ServerSet
         strict: acp.strict,
         install_root: loaded.paths.config_dir.clone(),
         process_dir: std::env::current_dir().context("the working directory is gone")?,
+        client_mcp: match acp.client_mcp_servers {
+            ClientMcpServers::All => ClientMcp::All,
+            ClientMcpServers::Http => ClientMcp::Http,
+            ClientMcpServers::None => ClientMcp::None,
+        },
         version: env!("CARGO_PKG_VERSION"),
     })
 }

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use zeroclaw_config::{
-    AcpConfig, Config, ConfigError, Env, ErrorCodes, Family, Level, ModelRef, PriceConfig, RiskProfile, RuntimeProfile,
-    Secret, SyncMode, load, resolve_paths, set,
+    AcpConfig, ClientMcpServers, Config, ConfigError, Env, ErrorCodes, Family, Level, ModelRef, PriceConfig,
+    RiskProfile, RuntimeProfile, Secret, SyncMode, load, resolve_paths, set,
 };
 
 use crate::support::Home;
@@ -46,6 +46,7 @@ fn no_file_is_all_defaults() {
             strict: false,
             max_line_bytes: 33_554_432,
             client_terminal: false,
+            client_mcp_servers: ClientMcpServers::All,
         }
     );
     assert_eq!(loaded.config.store.sync, SyncMode::Turn);
@@ -92,6 +93,7 @@ error_codes = "spec"
 strict = true
 max_line_bytes = 65536
 client_terminal = true
+client_mcp_servers = "http"
 [store]
 sync = "always"
 [autonomy]
@@ -148,6 +150,7 @@ fn every_key_arrives() {
             strict: true,
             max_line_bytes: 65_536,
             client_terminal: true,
+            client_mcp_servers: ClientMcpServers::Http,
         }
     );
     assert_eq!(config.store.sync, SyncMode::Always);
