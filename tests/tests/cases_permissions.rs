@@ -43,8 +43,8 @@ fn calls(calls: &[(&str, Value)]) -> Vec<Value> {
     lines
 }
 
-// "Always" was dropped on the way and every call asked again. An answer holds for the exact command, in this session:
-// that is what the option says. Answers that outlive the session are not there yet, so a new session asks again.
+// "Always" was dropped on the way and every call asked again. An answer holds for what the option says, also in a new
+// session of the same agent and directory, as documented.
 #[tokio::test]
 async fn prm_01_always_is_remembered_for_what_it_was_said_about() {
     let lab = builtin("supervised");
@@ -66,8 +66,8 @@ async fn prm_01_always_is_remembered_for_what_it_was_said_about() {
     assert_eq!(questions(&written), 1);
     let rewritten = end_turn(&mut agent, &session, "/write a.txt two").await;
     assert_eq!(questions(&rewritten), 0, "changes to this file were allowed");
-    let beside = end_turn(&mut agent, &session, "/write b.txt one").await;
-    assert_eq!(questions(&beside), 1, "another file is another question");
+    let beside = end_turn(&mut agent, &session, "/write .hidden/b.txt one").await;
+    assert_eq!(questions(&beside), 1, "another place is another question");
     agent.auto_permit("reject-always");
     let never = end_turn(&mut agent, &session, "/run touch never").await;
     assert_eq!(questions(&never), 1);
@@ -76,8 +76,10 @@ async fn prm_01_always_is_remembered_for_what_it_was_said_about() {
     assert!(!lab.project().join("never").exists());
     let fresh = new_session(&mut agent, &lab.project()).await;
     agent.auto_permit("allow-once");
-    let elsewhere = end_turn(&mut agent, &fresh, "/run echo always").await;
-    assert_eq!(questions(&elsewhere), 1, "the option promises this session only");
+    let again = end_turn(&mut agent, &fresh, "/run echo always").await;
+    assert_eq!(questions(&again), 0, "the option promises this agent and directory");
+    let once = end_turn(&mut agent, &fresh, "/run echo once").await;
+    assert_eq!(questions(&once), 1, "once is once");
 }
 
 // Any answer that was not `cancelled` counted as a yes, the rejecting options too.

@@ -1,6 +1,8 @@
 //! One test binary; each topic is a module, and a file that is not listed here fails the build of none: see `every_file_is_listed`.
 
 #[cfg(test)]
+mod approvals;
+#[cfg(test)]
 mod cases_cancel;
 #[cfg(test)]
 mod cases_content;

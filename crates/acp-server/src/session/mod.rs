@@ -2,6 +2,7 @@
 //! and the turn that runs between them.
 
 pub(crate) mod actor;
+mod approvals;
 pub(crate) mod copy;
 pub(crate) mod live;
 mod mcp;

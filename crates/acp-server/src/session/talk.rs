@@ -15,14 +15,13 @@ use zeroclaw_acp_protocol::{
 use zeroclaw_policy::Decision;
 use zeroclaw_runtime::{
     tool::{ToolContent, ToolKind, show},
-    turn::{Answer, Approval, ApprovalRequest, Approver, Asker},
+    turn::{Answer, Approval, ApprovalRequest, Approver, Asker, Standing},
 };
 
-use super::Pump;
+use super::turn::TurnScene;
 use crate::{
     client::{PeerAnswer, Question},
     encode,
-    server::Shared,
 };
 
 /// Choices of one question, at most: more do not fit a dialog.
@@ -30,9 +29,7 @@ const MAX_CHOICES: usize = 32;
 
 /// The back-channel of one turn.
 pub(super) struct Talk {
-    server: Arc<Shared>,
-    session: Arc<str>,
-    pump: Arc<Pump>,
+    scene: Arc<TurnScene>,
     /// Held while a question is open: people are asked one thing at a time, in order.
     turn_taking: Mutex<()>,
 }
@@ -45,19 +42,19 @@ enum Reply {
 }
 
 impl Talk {
-    pub(super) fn new(server: Arc<Shared>, session: Arc<str>, pump: Arc<Pump>) -> Self {
-        Self { server, session, pump, turn_taking: Mutex::new(()) }
+    pub(super) fn new(scene: Arc<TurnScene>) -> Self {
+        Self { scene, turn_taking: Mutex::new(()) }
     }
 
     async fn ask(&self, tool_call: PermissionToolCall<'_>, options: &[PermissionOption<'_>]) -> Reply {
         let _turn = self.turn_taking.lock().await;
-        let clients = self.pump.clients();
+        let clients = self.scene.pump.clients();
         let (sender, mut answers) = mpsc::channel(clients.len().max(1));
-        let params = PermissionRequest { session_id: &self.session, tool_call, options };
+        let params = PermissionRequest { session_id: &self.scene.id, tool_call, options };
         // Dropping a question withdraws it, whether this future is dropped or another client answered first.
         let mut questions: Vec<Question> = Vec::with_capacity(clients.len());
         for client in &clients {
-            if let Some(question) = client.ask(&self.pump, sender.clone()) {
+            if let Some(question) = client.ask(&self.scene.pump, sender.clone()) {
                 question.send(method::REQUEST_PERMISSION, &params);
                 questions.push(question);
             }
@@ -66,7 +63,7 @@ impl Talk {
         if questions.is_empty() {
             return Reply::Nobody("no client is there to ask");
         }
-        let Ok(answer) = timeout(self.server.settings.session_timeout, answers.recv()).await else {
+        let Ok(answer) = timeout(self.scene.server.settings.session_timeout, answers.recv()).await else {
             return Reply::Nobody("nobody answered in time");
         };
         for question in &mut questions {
@@ -111,21 +108,31 @@ impl Approver for Talk {
             locations: &locations,
             raw_input: Some(encode::raw_input(request.raw_input)),
         };
-        let always = format!("Always allow {} in this session", request.always_covers);
-        let never = format!("Always reject {} in this session", request.always_covers);
+        let until = if self.scene.server.durable().is_some() { "" } else { ", in this session" };
+        let name = |verb: &str| request.always.map(|always| format!("Always {verb} {}{until}", always.covers));
+        let (allow, reject) = (name("allow"), name("reject"));
+        let may_allow = request.always.is_some_and(|always| always.may_allow);
         let option = |option_id, name, kind| PermissionOption { option_id, name, kind };
         let mut options = vec![option("allow-once", "Allow once", PermissionOptionKind::AllowOnce)];
-        if request.may_remember {
-            options.push(option("allow-always", &always, PermissionOptionKind::AllowAlways));
+        if let Some(name) = allow.as_deref().filter(|_| may_allow) {
+            options.push(option("allow-always", name, PermissionOptionKind::AllowAlways));
         }
         options.push(option("reject-once", "Reject", PermissionOptionKind::RejectOnce));
-        options.push(option("reject-always", &never, PermissionOptionKind::RejectAlways));
+        if let Some(name) = &reject {
+            options.push(option("reject-always", name, PermissionOptionKind::RejectAlways));
+        }
         match self.ask(tool_call, &options).await {
-            Reply::Option(option) => match option.as_str() {
-                "allow-once" => Approval::AllowOnce,
-                "allow-always" if request.may_remember => Approval::AllowAlways,
-                "reject-once" => Approval::RejectOnce,
-                "reject-always" => Approval::RejectAlways,
+            Reply::Option(option) => match (option.as_str(), request.always) {
+                ("allow-once", _) => Approval::AllowOnce,
+                ("allow-always", Some(always)) if may_allow => {
+                    self.scene.keep_approval(request.call_id, always.grant, Standing::Allow).await;
+                    Approval::AllowAlways
+                }
+                ("reject-once", _) => Approval::RejectOnce,
+                ("reject-always", Some(always)) => {
+                    self.scene.keep_approval(request.call_id, always.grant, Standing::Reject).await;
+                    Approval::RejectAlways
+                }
                 _ => Approval::NoDecision("the client chose an option that was not offered".to_owned()),
             },
             Reply::Withdrawn => Approval::NoDecision("the client closed the question".to_owned()),

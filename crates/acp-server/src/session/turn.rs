@@ -61,6 +61,7 @@ pub(super) struct TurnScene {
     pub(super) workspace: Workspace,
     /// Servers that lend the session tools.
     pub(super) mcp: SessionMcp,
+    /// The "always" answers that count: the session's own, and as of the last turn those of its agent and directory.
     pub(super) remembered: Mutex<Remembered>,
     /// Position of the next message in the store.
     pub(super) position: AtomicU64,
@@ -198,6 +199,7 @@ impl TurnScene {
         cancel: CancellationToken,
     ) -> Result<TurnOutcome, Broken> {
         let scene = Arc::clone(self);
+        self.recall().await;
         let chosen = lock(&self.chosen).clone();
         let rules = chosen.rules(&self.entry);
         let agent = self.equip(turn, chosen.agent(&self.entry), &cancel).await;
@@ -209,7 +211,7 @@ impl TurnScene {
             .await
         };
         let system = system.map_err(|_| Broken::Panic)?;
-        let talk = Arc::new(Talk::new(Arc::clone(&self.server), Arc::clone(&self.id), Arc::clone(&self.pump)));
+        let talk = Arc::new(Talk::new(Arc::clone(self)));
         let price = chosen.model(&self.entry).and_then(|model| model.price.clone());
         let sink = Sink { scene: self, turn, price };
         // Notes stand behind the prompt, so that a prompt that is a command stays one.

@@ -3,6 +3,7 @@
 //! The programs call [`zeroclaw`] or [`zeroclaw_acp`] and return what they return. Only here is anything written to a
 //! terminal, and never while a protocol is served on standard output.
 
+mod approvals;
 mod completions;
 mod config;
 mod doctor;
@@ -109,6 +110,9 @@ enum Command {
     /// Look at stored sessions
     #[command(subcommand)]
     Sessions(sessions::SessionsCommand),
+    /// Look at and take back what was answered with "always"
+    #[command(subcommand)]
+    Approvals(approvals::ApprovalsCommand),
     /// Check configuration, agents, store and machine
     Doctor,
     /// Print a completion script for a shell
@@ -179,6 +183,7 @@ fn run(parsed: Zeroclaw) -> Result<ExitCode, Failure> {
         Command::Prompt(args) => prompt::run(*args, &globals, &context)?,
         Command::Config(command) => quiet(config::run(&command, &globals, &context, &mut out))?,
         Command::Sessions(command) => quiet(sessions::run(&command, &globals, &context, &mut out))?,
+        Command::Approvals(command) => quiet(approvals::run(&command, &globals, &context, &mut out))?,
         Command::Doctor => quiet(doctor::run(&globals, &context, &mut out))?,
         Command::Completions(args) => quiet(completions::run(&args, &mut out))?,
     };

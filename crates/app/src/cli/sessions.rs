@@ -375,7 +375,8 @@ fn state_name(state: TurnState) -> &'static str {
     }
 }
 
-fn time(milliseconds: i64) -> String {
+/// A time for people and scripts, UTC.
+pub(super) fn time(milliseconds: i64) -> String {
     match jiff::Timestamp::from_millisecond(milliseconds) {
         Ok(time) => time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         Err(_) => "?".to_owned(),

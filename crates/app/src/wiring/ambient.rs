@@ -11,7 +11,7 @@ pub(super) fn now_ms() -> i64 {
 }
 
 /// A new session id: `s-` and a lower-case ULID, whose 80 random bits nobody can guess.
-pub(super) fn session_id() -> String {
+pub(crate) fn session_id() -> String {
     let mut random = [0; 16];
     if getrandom::fill(&mut random).is_err() {
         // Without randomness an id could be guessed. Ids of this shape are refused nowhere, so the process must not go on.

@@ -15,6 +15,7 @@ use zeroclaw_acp_transport::{Limits, stdio};
 use zeroclaw_config::{ClientMcpServers, Env, ErrorCodes, Loaded};
 
 pub use agents::agent_table;
+pub(crate) use ambient::session_id;
 pub use places::absolute_places;
 
 /// Bytes of output that wait for the client before a turn is told to wait.
@@ -76,7 +77,7 @@ async fn serve(options: &ServeOptions, loaded: &Loaded, env: &Env) -> anyhow::Re
     let store = store::open(loaded).await;
     let settings = settings(options, loaded)?;
     let table = agent_table(loaded, env);
-    let ambient = Ambient { now_ms: Box::new(ambient::now_ms), session_id: Box::new(ambient::session_id) };
+    let ambient = Ambient { now_ms: Box::new(ambient::now_ms), session_id: Box::new(session_id) };
     let server = Server::new(settings, table, store.clone(), ambient);
     let limits = Limits { max_line: loaded.config.acp.max_line_bytes, outbox_high: OUTBOX_HIGH };
     let connect = |outbox| server.connect(outbox, None, OnDisconnect::End);

@@ -7,17 +7,17 @@ use std::{
 };
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
-use zeroclaw_policy::{Action, Judgement, Pending, Permit, judge};
+use zeroclaw_policy::{Grant, Judgement, Pending, Permit, judge};
 
 use crate::{
     model::Message,
     tool::{CallView, PreparedCall, Tool, ToolContext, ToolFailure, ToolKind},
     turn::{
-        Approval, ApprovalRequest, Standing, TurnEvent,
-        bound::one_line,
+        Always, Approval, ApprovalRequest, Standing, TurnEvent,
         exec::{CallResult, Ready, execute, fail, guarded},
         intake::Call,
         scene::Scene,
+        standing::{covers, standing},
     },
 };
 
@@ -155,23 +155,23 @@ async fn open(scene: &Scene<'_>, index: usize, call: &Call, tool: Option<&Arc<dy
         Err(failure) => return Opened::Closed(reject(scene, call, tool.kind(), &failure.to_string()).await),
     };
     announce(scene, call, tool.kind(), &view).await;
-    let permit = match judge(&scene.rules, scene.jail.roots(), &call.asked, action) {
-        Judgement::Granted(permit) => permit,
-        Judgement::Refused(refusal) => {
+    let said = standing(scene, &call.asked, &action).await;
+    let permit = match (judge(&scene.rules, scene.jail.roots(), &call.asked, action), said) {
+        (Judgement::Refused(refusal), _) => {
             let reason = format!("refused: {}", refusal.text());
             return Opened::Closed(fail(scene, &call.id, &call.shown, &view.content, &reason).await);
         }
-        Judgement::Pending(pending) => match standing(scene, &call.asked, pending.action()) {
-            Some(Standing::Allow) => pending.approve(),
-            Some(Standing::Reject) => {
-                let reason = Rejection::Standing.to_string();
-                return Opened::Closed(fail(scene, &call.id, &call.shown, &view.content, &reason).await);
-            }
-            None => {
-                let tool = Arc::clone(tool);
-                return Opened::Asks(Box::new(Question { index, tool, view, prepared, pending, context }));
-            }
-        },
+        // Also where nobody would be asked now: who rejected it for good was not asked about the level.
+        (Judgement::Granted(_) | Judgement::Pending(_), Some(Standing::Reject)) => {
+            let reason = Rejection::Standing.to_string();
+            return Opened::Closed(fail(scene, &call.id, &call.shown, &view.content, &reason).await);
+        }
+        (Judgement::Granted(permit), Some(Standing::Allow) | None) => permit,
+        (Judgement::Pending(pending), Some(Standing::Allow)) => pending.approve(),
+        (Judgement::Pending(pending), None) => {
+            let tool = Arc::clone(tool);
+            return Opened::Asks(Box::new(Question { index, tool, view, prepared, pending, context }));
+        }
     };
     Opened::Granted(ready(index, call, view, prepared, permit, context))
 }
@@ -187,20 +187,11 @@ fn ready(
     Box::new(Ready { index, id: Arc::clone(&call.id), tool: call.shown.clone(), view, prepared, permit, context })
 }
 
-/// The "always" answer that covers an action.
-fn standing(scene: &Scene<'_>, tool: &str, action: &Action) -> Option<Standing> {
-    let remembered = scene.remembered.lock().unwrap_or_else(PoisonError::into_inner);
-    match remembered.standing(tool, action)? {
-        // The operator wants each call of this tool asked about, whatever the person said before.
-        Standing::Allow if scene.always_asks(tool) => None,
-        standing => Some(standing),
-    }
-}
-
 /// Asks about one call. A cancel drops the question, and the call ends without having run.
 async fn answer(scene: &Scene<'_>, call: &Call, question: Question) -> Opened {
     let Question { index, tool, view, prepared, pending, context } = question;
-    let covers = covers(pending.action());
+    let grant = Grant::propose(&call.asked, pending.action());
+    let covers = grant.as_ref().map(|grant| covers(scene, grant));
     let asking = AssertUnwindSafe(scene.approver.approve(ApprovalRequest {
         call_id: &call.id,
         tool: &call.shown,
@@ -210,8 +201,11 @@ async fn answer(scene: &Scene<'_>, call: &Call, question: Question) -> Opened {
         locations: &view.locations,
         content: &view.content,
         reasons: pending.reasons(),
-        always_covers: &covers,
-        may_remember: !scene.always_asks(&tool.spec().name),
+        always: grant.as_ref().zip(covers.as_deref()).map(|(grant, covers)| Always {
+            grant,
+            covers,
+            may_allow: !scene.always_asks(&tool.spec().name),
+        }),
     }))
     .catch_unwind();
     let approval = tokio::select! {
@@ -222,8 +216,9 @@ async fn answer(scene: &Scene<'_>, call: &Call, question: Question) -> Opened {
         })),
     };
     let remember = |standing| {
+        let Some(grant) = grant else { return };
         let mut remembered = scene.remembered.lock().unwrap_or_else(PoisonError::into_inner);
-        if !remembered.remember(pending.action().scope(&call.asked), standing) {
+        if !remembered.remember(grant, standing) {
             tracing::warn!(event = "remembered_full", call = &*call.id, "too many standing answers in one session");
         }
     };
@@ -261,28 +256,6 @@ enum Rejection {
     #[error("cancelled")]
     Cancelled,
 }
-
-/// Says in one line what "always" would cover; the same as [`Action::scope`] keeps.
-fn covers(action: &Action) -> String {
-    match action {
-        Action::Read { path } => format!("reading {}", one_line(&path.absolute().display().to_string(), MAX_COVERS)),
-        Action::Write { path, .. } => {
-            format!("changes to {}", one_line(&path.absolute().display().to_string(), MAX_COVERS))
-        }
-        Action::Run { shown, cwd, .. } => format!(
-            "exactly `{}` in {}",
-            one_line(shown, MAX_COVERS),
-            one_line(&cwd.absolute().display().to_string(), MAX_COVERS)
-        ),
-        Action::Call { server, tool, .. } => {
-            format!("the tool {} of the MCP server {}", one_line(tool, MAX_COVERS), one_line(server, MAX_COVERS))
-        }
-        Action::Converse => "this tool".to_owned(),
-    }
-}
-
-/// Characters of a path or command in an option's name. The request itself shows the whole command.
-const MAX_COVERS: usize = 200;
 
 async fn announce(scene: &Scene<'_>, call: &Call, kind: ToolKind, view: &CallView) {
     scene

@@ -16,12 +16,13 @@ mod retry;
 mod run;
 mod scene;
 mod speech;
+mod standing;
 mod system;
 
 use std::{fmt::Debug, sync::Arc};
 
 use async_trait::async_trait;
-use zeroclaw_policy::Reason;
+use zeroclaw_policy::{Grant, Reason};
 
 use crate::{
     model::{Message, Usage},
@@ -30,7 +31,7 @@ use crate::{
 
 pub use agent::{Agent, ToolSet, TurnLimits};
 pub use error::{TurnError, TurnFailure};
-pub use remembered::{MAX_REMEMBERED, Remembered, Standing};
+pub use remembered::{MAX_REMEMBERED, Remembered, Said, Standing};
 pub use retry::RetryPolicy;
 pub use run::{TurnInput, run_turn};
 pub use system::{MAX_PART, SystemParts, system_prompt};
@@ -154,10 +155,19 @@ pub struct ApprovalRequest<'a> {
     pub content: &'a [ToolContent],
     /// Why it is asked.
     pub reasons: &'a [Reason],
-    /// What "always" would cover, for the option's name.
-    pub always_covers: &'a str,
+    /// What "always" would mean; `None` when it is not offered.
+    pub always: Option<Always<'a>>,
+}
+
+/// What an "always" answer would mean.
+#[derive(Clone, Copy, Debug)]
+pub struct Always<'a> {
+    /// What it covers.
+    pub grant: &'a Grant,
+    /// The same in one line, for the option's name.
+    pub covers: &'a str,
     /// Whether "always allow" may be offered: not where the operator wants every call asked about.
-    pub may_remember: bool,
+    pub may_allow: bool,
 }
 
 /// The answer to an [`ApprovalRequest`].

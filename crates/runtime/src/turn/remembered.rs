@@ -1,12 +1,10 @@
-//! The "always" answers of one session, by the exact scope of the action they were given for.
-//! It refuses to widen a scope: another file, another argument or another directory is another question.
+//! The "always" answers that count in one session: those kept for its agent and directory, and its own.
+//! A rejection wins over everything; it refuses to widen an answer beyond its grant.
 
-use std::collections::BTreeMap;
+use zeroclaw_policy::{Action, Grant};
 
-use zeroclaw_policy::Action;
-
-/// Answers kept per session. One more is not kept and the person is asked again: a thousand distinct
-/// "always" answers in one session is a client that answers by itself.
+/// Answers of each kind that count in a session. One more is not kept and the person is asked again: a thousand distinct
+/// "always" answers are those of a client that answers by itself.
 pub const MAX_REMEMBERED: usize = 1_000;
 
 /// A remembered answer.
@@ -18,11 +16,21 @@ pub enum Standing {
     Reject,
 }
 
-/// The "always" answers of one session.
+/// What was said about an action before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// The answer.
+    pub standing: Standing,
+    /// Whether it was said about the directory and not about this action: then it counts only for what really lies there.
+    pub about_directory: bool,
+}
+
+/// The "always" answers that count in one session.
 #[derive(Clone, Debug, Default)]
 pub struct Remembered {
-    // INVARIANT bounded: never more than `MAX_REMEMBERED` entries.
-    answers: BTreeMap<String, Standing>,
+    // INVARIANT bounded: neither list is ever longer than `MAX_REMEMBERED`.
+    kept: Vec<(Grant, Standing)>,
+    own: Vec<(Grant, Standing)>,
 }
 
 impl Remembered {
@@ -32,29 +40,50 @@ impl Remembered {
         Self::default()
     }
 
-    /// The answer that covers this action of this tool.
+    /// What was said that covers this action of this tool: a rejection before everything else, an answer about the action
+    /// before one about its directory.
     #[must_use]
-    pub fn standing(&self, tool: &str, action: &Action) -> Option<Standing> {
-        self.answers.get(&action.scope(tool)).copied()
+    pub fn said(&self, tool: &str, action: &Action) -> Option<Said> {
+        let covering = self.kept.iter().chain(&self.own).filter(|(grant, _)| grant.covers(tool, action));
+        let said = covering.map(|(grant, standing)| Said { standing: *standing, about_directory: grant.is_tree() });
+        said.min_by_key(|said| (said.standing != Standing::Reject, said.about_directory))
     }
 
-    /// Keeps an answer under a scope of [`Action::scope`]; reports whether there was room.
-    pub fn remember(&mut self, scope: String, standing: Standing) -> bool {
-        // INVARIANT bounded: a new key needs room.
-        if self.answers.len() >= MAX_REMEMBERED && !self.answers.contains_key(&scope) {
-            return false;
+    /// Keeps an answer for the session, unless it is remembered already; reports whether there was room.
+    pub fn remember(&mut self, grant: Grant, standing: Standing) -> bool {
+        let is_known = |(known, said): &(Grant, Standing)| *known == grant && *said == standing;
+        if self.kept.iter().any(is_known) {
+            return true;
         }
-        self.answers.insert(scope, standing);
-        true
+        put(&mut self.own, grant, standing)
     }
 
-    /// Takes an answer back; reports whether there was one.
-    pub fn forget(&mut self, scope: &str) -> bool {
-        self.answers.remove(scope).is_some()
+    /// Notes an answer that is kept elsewhere; reports whether there was room.
+    pub fn keep(&mut self, grant: Grant, standing: Standing) -> bool {
+        put(&mut self.kept, grant, standing)
     }
 
-    /// Every answer with its scope, in the scopes' order.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, Standing)> {
-        self.answers.iter().map(|(scope, standing)| (scope.as_str(), *standing))
+    /// Replaces the answers that are kept elsewhere by those that are now; what exceeds the limit does not count.
+    pub fn renew(&mut self, kept: impl Iterator<Item = (Grant, Standing)>) {
+        // INVARIANT bounded: no more than the limit is taken.
+        self.kept = kept.take(MAX_REMEMBERED).collect();
     }
+
+    /// Lets only rejections count of what is kept elsewhere, when it cannot be found out what is still kept.
+    pub fn distrust(&mut self) {
+        self.kept.retain(|(_, standing)| *standing == Standing::Reject);
+    }
+}
+
+fn put(list: &mut Vec<(Grant, Standing)>, grant: Grant, standing: Standing) -> bool {
+    if let Some((_, known)) = list.iter_mut().find(|(known, _)| *known == grant) {
+        *known = standing;
+        return true;
+    }
+    // INVARIANT bounded: a new one needs room.
+    if list.len() >= MAX_REMEMBERED {
+        return false;
+    }
+    list.push((grant, standing));
+    true
 }

@@ -1,7 +1,7 @@
 //! Questions and their answers.
 
-use zeroclaw_policy::Level;
-use zeroclaw_runtime::turn::{Approval, CallStatus, MAX_REMEMBERED, Remembered, Standing, StopReason};
+use zeroclaw_policy::{Action, Grant, Level, Replaces, Root, RootKind, Roots};
+use zeroclaw_runtime::turn::{Approval, CallStatus, MAX_REMEMBERED, Remembered, Said, Standing, StopReason};
 
 use crate::support::{Bench, Doing, Effect, Person, asks_for, says};
 
@@ -19,8 +19,8 @@ async fn prm_01_always_is_remembered_for_the_same_action_in_the_same_session() {
     assert_eq!(bench.person.times_asked(), 1);
     assert_eq!(bench.log.lines().len(), 4);
 
-    // Another file is another question, also after an "always".
-    bench.next_turn(vec![asks_for(&[("write", "{\"path\":\"b.txt\"}")]), says("x")]);
+    // Another directory is another question, also after an "always".
+    bench.next_turn(vec![asks_for(&[("write", "{\"path\":\".hidden/b.txt\"}")]), says("x")]);
     bench.person = Person::answering(vec![Some(Approval::AllowOnce)]);
     bench.run().await.expect("a turn");
     assert_eq!(bench.person.times_asked(), 1);
@@ -102,7 +102,7 @@ async fn the_question_names_the_announced_call_and_what_always_covers() {
     bench.run().await.expect("a turn");
     let (id, covers) = bench.person.asked.lock().expect("no panic")[0].clone();
     assert_eq!(id, "call-1-1");
-    assert!(covers.starts_with("changes to /") && covers.ends_with("/a.txt"), "{covers}");
+    assert_eq!(covers, "`write` anywhere in this directory");
 }
 
 #[tokio::test]
@@ -120,16 +120,73 @@ async fn reads_before_a_question_are_done_before_it_is_answered() {
     assert_eq!(results, ["seen", "asked", "seen"]);
 }
 
+/// An answer about writing this file.
+fn grant(path: &str) -> Grant {
+    let roots = Roots::new(vec![Root::new("/w".into(), RootKind::Session)]);
+    let path = roots.locate(path).expect("a path inside");
+    Grant::propose("write", &Action::Write { path, content: Vec::new().into(), replaces: Replaces::Nothing })
+        .expect("a grant")
+}
+
+fn write(path: &str) -> Action {
+    let roots = Roots::new(vec![Root::new("/w".into(), RootKind::Session)]);
+    let path = roots.locate(path).expect("a path inside");
+    Action::Write { path, content: Vec::new().into(), replaces: Replaces::Nothing }
+}
+
+fn standing_of(remembered: &Remembered, path: &str) -> Option<Standing> {
+    remembered.said("write", &write(path)).map(|said| said.standing)
+}
+
 #[test]
-fn standing_answers_are_bounded_and_can_be_taken_back() {
+fn standing_answers_are_bounded() {
     let mut remembered = Remembered::new();
     for number in 0..MAX_REMEMBERED {
-        assert!(remembered.remember(number.to_string(), Standing::Allow));
+        assert!(remembered.remember(grant(&format!(".{number}")), Standing::Allow));
     }
-    assert!(!remembered.remember("one more".to_owned(), Standing::Allow));
-    assert!(remembered.remember("7".to_owned(), Standing::Reject));
-    assert!(remembered.forget("8"));
-    assert!(!remembered.forget("8"));
-    assert_eq!(remembered.iter().count(), MAX_REMEMBERED - 1);
-    assert_eq!(remembered.iter().find(|(scope, _)| *scope == "7"), Some(("7", Standing::Reject)));
+    assert!(!remembered.remember(grant(".more"), Standing::Allow));
+    assert_eq!(standing_of(&remembered, ".more"), None);
+    assert!(
+        remembered.remember(grant(".7"), Standing::Reject),
+        "a later answer about the same replaces the earlier one"
+    );
+    assert_eq!(standing_of(&remembered, ".7"), Some(Standing::Reject));
+    let kept = (0..2 * MAX_REMEMBERED).map(|number| (grant(&format!(".kept-{number}")), Standing::Allow));
+    remembered.renew(kept);
+    assert_eq!(standing_of(&remembered, ".kept-999"), Some(Standing::Allow));
+    assert_eq!(standing_of(&remembered, ".kept-1000"), None);
+}
+
+#[test]
+fn the_strictest_answer_counts_and_the_closest_is_named() {
+    let mut remembered = Remembered::new();
+    assert!(remembered.keep(grant("src/a"), Standing::Allow));
+    let said = |remembered: &Remembered, path| remembered.said("write", &write(path));
+    let by_directory = Said { standing: Standing::Allow, about_directory: true };
+    assert_eq!(said(&remembered, "src/b"), Some(by_directory));
+    assert!(remembered.remember(grant("src/deep/a"), Standing::Reject));
+    assert_eq!(standing_of(&remembered, "src/deep/x"), Some(Standing::Reject));
+    assert_eq!(standing_of(&remembered, "src/b"), Some(Standing::Allow));
+    // What is kept elsewhere ends there; the session's own answers stay.
+    remembered.renew(std::iter::empty());
+    assert_eq!(standing_of(&remembered, "src/b"), None);
+    assert_eq!(standing_of(&remembered, "src/deep/x"), Some(Standing::Reject));
+    remembered.renew([(grant("a"), Standing::Allow), (grant("src/a"), Standing::Reject)].into_iter());
+    assert_eq!(
+        (standing_of(&remembered, "b"), standing_of(&remembered, "src/b")),
+        (Some(Standing::Allow), Some(Standing::Reject))
+    );
+    remembered.distrust();
+    assert_eq!((standing_of(&remembered, "b"), standing_of(&remembered, "src/b")), (None, Some(Standing::Reject)));
+}
+
+#[tokio::test]
+async fn a_standing_rejection_holds_at_every_level() {
+    let mut bench = writes(1);
+    bench.person = Person::answering(vec![Some(Approval::RejectAlways)]);
+    bench.run().await.expect("a turn");
+    bench.next_turn(vec![asks_for(&[("write", "{\"path\":\"a.txt\"}")]), says("x")]);
+    bench.rules.level = Level::Full;
+    bench.run().await.expect("a turn");
+    assert_eq!(bench.log.lines(), Vec::<String>::new());
 }

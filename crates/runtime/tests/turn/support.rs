@@ -346,7 +346,8 @@ impl Approver for Person {
             }
         }
         assert!(!request.reasons.is_empty());
-        lock(&self.asked).push((request.call_id.to_owned(), request.always_covers.to_owned()));
+        lock(&self.asked)
+            .push((request.call_id.to_owned(), request.always.expect("always is offered").covers.to_owned()));
         self.was_asked.notify_one();
         let answer = lock(&self.answers).pop_front().expect("the script has an answer for each question");
         match answer {
