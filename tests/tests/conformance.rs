@@ -1,6 +1,13 @@
 //! The cases of the public black-box suite for agents (profile `acp-core-v1`), by name, as raw messages: what a client that
 //! was written against the specification alone relies on. The dialect of this server is left to the other files.
 
+mod basics;
+mod conversation;
+mod gated;
+mod sessions;
+mod should;
+mod turns;
+
 use serde_json::{Value, json};
 use zeroclaw_e2e::{Lab, answer_text, new_session, prompt, text_prompt, updates_of};
 use zeroclaw_testkit::process::AgentProcess;

@@ -19,7 +19,7 @@ fn example(name: &str) -> PathBuf {
 async fn client(lab: &Lab, agent: PathBuf, text: &str) -> Output {
     let mut command = zeroclaw_testkit::process::hermetic(&example("client"), &lab.home());
     command.current_dir(lab.project()).arg(agent).arg(text);
-    tokio::process::Command::from(command).output().await.expect("the client runs")
+    command.output().await.expect("the client runs")
 }
 
 fn printed(output: &Output) -> String {

@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: the rules of the house that no other tool checks. Every check is a function from text to
 //! problems; this file gathers the input, applies the written exceptions and prints everything that was found.
 
+mod conformance;
 mod docs;
 mod exceptions;
 mod layers;
@@ -31,6 +32,7 @@ enum Check {
     Ambient,
     Attribute,
     Command,
+    Conformance,
     FileSize,
     FunctionSize,
     Layers,
@@ -53,6 +55,7 @@ impl fmt::Display for Check {
             Check::Ambient => "ambient",
             Check::Attribute => "attribute",
             Check::Command => "command",
+            Check::Conformance => "conformance",
             Check::FileSize => "file-size",
             Check::FunctionSize => "function-size",
             Check::Layers => "layers",
@@ -125,6 +128,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Verdict> {
     };
     let mut rust_files = 0;
     let mut documents = Vec::new();
+    let mut with_ids = Vec::new();
     for file in &files {
         let bytes = std::fs::read(workspace.root.join(file)).with_context(|| format!("cannot read {file}"))?;
         // Fixtures may be binary, or text that is not UTF-8 on purpose; the text rules do not concern them.
@@ -134,6 +138,9 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Verdict> {
             rust_files += 1;
             let (found, tests) = check_source(file, &text);
             problems.extend(found);
+            if conformance::has_ids(file) {
+                with_ids.extend(tests.iter().map(|name| conformance::Test { file: file.clone(), name: name.clone() }));
+            }
             known.tests.extend(tests);
         } else if file.ends_with(".md") {
             documents.push((file, text));
@@ -148,6 +155,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Verdict> {
     for (file, text) in &documents {
         problems.extend(docs::check(file, text, &known));
     }
+    let page = documents.iter().find(|(file, _)| *file == conformance::PAGE).map_or("", |(_, text)| text);
+    problems.extend(conformance::check(page, &with_ids));
 
     let problems = exceptions::apply(problems, exceptions::LIST);
     for problem in &problems {
