@@ -39,6 +39,8 @@ mod examples;
 #[cfg(test)]
 mod launcher;
 #[cfg(test)]
+mod login;
+#[cfg(test)]
 mod mcp;
 #[cfg(test)]
 mod models;

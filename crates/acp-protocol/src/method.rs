@@ -33,6 +33,8 @@ pub enum MethodKind {
     SessionEvent,
     /// `authenticate`
     Authenticate,
+    /// `logout`
+    Logout,
     /// `$/cancel_request`
     CancelRequest,
 }
@@ -57,6 +59,7 @@ impl MethodKind {
             "session/set_config_option" => Self::SetConfigOption,
             "session/update" | "session/event" => Self::SessionEvent,
             "authenticate" => Self::Authenticate,
+            "logout" => Self::Logout,
             "$/cancel_request" => Self::CancelRequest,
             _ => return None,
         })
@@ -81,6 +84,7 @@ impl MethodKind {
             Self::SetConfigOption => "session/set_config_option",
             Self::SessionEvent => "session/update",
             Self::Authenticate => "authenticate",
+            Self::Logout => "logout",
             Self::CancelRequest => "$/cancel_request",
         }
     }

@@ -65,6 +65,12 @@ pub struct AuthMethod<'a> {
     pub name: &'a str,
     /// For people.
     pub description: &'a str,
+    /// `terminal` for a program that the client runs for the user; absent for what `authenticate` does.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<&'static str>,
+    /// What a `terminal` method adds to the arguments that the agent was started with.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub args: &'a [&'a str],
 }
 
 /// What the agent can do; computed from what is wired in.
@@ -79,6 +85,17 @@ pub struct AgentCapabilities {
     pub mcp_capabilities: McpCapabilities,
     /// Session methods beyond the baseline.
     pub session_capabilities: SessionCapabilities,
+    /// What can be done about logins; absent when nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auth: Option<AuthCapabilities>,
+}
+
+/// Methods about logins.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct AuthCapabilities {
+    /// `logout`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub logout: Option<Empty>,
 }
 
 /// Blocks a prompt may hold.

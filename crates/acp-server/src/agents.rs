@@ -24,7 +24,7 @@ pub enum ModelAccess {
 }
 
 /// An agent that sessions can be opened with.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct AgentEntry {
     /// Its name in the configuration.
     pub alias: String,
@@ -126,6 +126,19 @@ impl AgentTable {
             Some(AgentSlot::Ready(entry)) => Ok(Arc::clone(entry)),
             Some(AgentSlot::Unavailable(_)) | None => self.choose(None, None),
         }
+    }
+
+    /// This entry of a session with the models as they are now; everything else stays as the session began with it.
+    /// `None` when the agent is not there any more.
+    pub(crate) fn renewed(&self, entry: &AgentEntry) -> Option<AgentEntry> {
+        let Some(AgentSlot::Ready(now)) = self.agents.get(&entry.alias) else { return None };
+        Some(AgentEntry {
+            agent: Arc::clone(&now.agent),
+            access: now.access,
+            model: now.model.clone(),
+            models: now.models.clone(),
+            ..entry.clone()
+        })
     }
 
     /// The agent that `session/new` without an alias would use.

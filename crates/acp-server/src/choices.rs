@@ -102,6 +102,11 @@ impl Chosen {
         serde_json::to_vec(&stored).unwrap_or_default()
     }
 
+    /// The same choices for another agent or another state of the same one, as far as they are on offer there.
+    pub(crate) fn carried_to(&self, entry: &AgentEntry) -> Self {
+        Self::restore(entry, Some(&self.to_json(&Spent::default()))).0
+    }
+
     pub(crate) fn mode(&self) -> &'static str {
         self.level.as_str()
     }

@@ -12,9 +12,9 @@ use zeroclaw_acp_protocol::{
         NewSessionParams, PromptParams, SessionEventParams, SessionParams, SetConfigOptionParams, SetModeParams,
     },
     result::{
-        AgentCapabilities, AuthMethod, Empty, Implementation, InitializeMeta, InitializeResult, ListSessionsResult,
-        McpCapabilities, Meta, PromptCapabilities, SessionCapabilities, SessionInfo, SystemPromptCapability,
-        SystemPromptModes,
+        AgentCapabilities, AuthCapabilities, AuthMethod, Empty, Implementation, InitializeMeta, InitializeResult,
+        ListSessionsResult, McpCapabilities, Meta, PromptCapabilities, SessionCapabilities, SessionInfo,
+        SystemPromptCapability, SystemPromptModes,
     },
 };
 use zeroclaw_acp_transport::{Connection, Rejected};
@@ -24,7 +24,7 @@ use crate::{
     agents::{AgentEntry, ModelAccess},
     client::{Client, InFlight},
     error::CallError,
-    server::{OnDisconnect, Shared},
+    server::{OnDisconnect, Shared, Stored},
     session::{
         actor,
         live::{Input, LiveSession, Untaken},
@@ -35,8 +35,12 @@ use crate::{
 /// Sessions on one page of `session/list`.
 const PAGE: u32 = 50;
 
-/// The login method that is offered while there is no usable model.
+/// The login methods that are offered while there is no usable model: what `authenticate` does, and what a terminal does.
 const AUTH_METHOD: &str = "zeroclaw-setup";
+const TERMINAL_METHOD: &str = "zeroclaw-login";
+
+/// The arguments that make a login of every program that serves agents.
+const LOGIN_ARGUMENTS: [&str; 1] = ["login"];
 
 pub(crate) struct ClientConnection {
     server: Arc<Shared>,
@@ -108,6 +112,7 @@ impl ClientConnection {
             MethodKind::SetConfigOption => self.set_option(id, params),
             MethodKind::SessionEvent => self.session_event(Some(id), params),
             MethodKind::Authenticate => self.authenticate(id, params),
+            MethodKind::Logout => self.logout(id),
             MethodKind::CancelRequest => {
                 self.cancel_request(params);
                 self.client.respond(id, Ok(&Empty {}));
@@ -147,7 +152,8 @@ impl ClientConnection {
                 | MethodKind::SessionFork
                 | MethodKind::SetMode
                 | MethodKind::SetConfigOption
-                | MethodKind::Authenticate,
+                | MethodKind::Authenticate
+                | MethodKind::Logout,
             )
             | None => tracing::debug!(method, "a notification was ignored"),
         }
@@ -155,7 +161,7 @@ impl ClientConnection {
 
     fn initialize(&self, id: &RequestId, params: Params<'_>) {
         self.client.introduce(&InitializeParams::parse(params));
-        let entry = self.server.agents.default_entry();
+        let entry = self.server.agents().default_entry();
         let durable = self.server.durable().is_some();
         let stored = durable.then_some(Empty {});
         let settings = &self.server.settings;
@@ -176,9 +182,10 @@ impl ClientConnection {
                         mode: SystemPromptModes { r#override: Some(Empty {}) },
                     }),
                 },
+                auth: self.server.has_logins().then_some(AuthCapabilities { logout: Some(Empty {}) }),
             },
             agent_info: Implementation { name: "zeroclaw-acp", title: "ZeroClaw ACP", version: settings.version },
-            auth_methods: auth_methods(entry.as_deref()),
+            auth_methods: auth_methods(entry.as_deref(), self.client.capabilities().auth_terminal),
             meta: Meta {
                 zeroclaw: InitializeMeta {
                     default_model: entry.as_deref().map(|entry| entry.agent.provider.info().name.as_str()),
@@ -192,7 +199,7 @@ impl ClientConnection {
 
     fn session_new(&self, id: &RequestId, params: Params<'_>) -> Result<(), CallError> {
         let params = NewSessionParams::parse(params)?;
-        let entry = self.server.agents.choose(params.agent.as_deref(), self.agent.as_deref())?;
+        let entry = self.server.agents().choose(params.agent.as_deref(), self.agent.as_deref())?;
         let slot = self.server.reserve()?;
         let opening = Opening::New { client: Arc::clone(&self.client), id: id.clone(), params, entry, slot };
         actor::start(&self.server, self.server.new_session_id().into(), opening);
@@ -350,16 +357,40 @@ impl ClientConnection {
 
     fn authenticate(&self, id: &RequestId, params: Params<'_>) -> Result<(), CallError> {
         let params = AuthenticateParams::parse(params)?;
-        let entry = self.server.agents.default_entry();
-        let known = auth_methods(entry.as_deref()).iter().any(|method| method.id == params.method_id);
-        if !known {
+        // A client may have kept a method of before the last login or logout.
+        if ![AUTH_METHOD, TERMINAL_METHOD].contains(&params.method_id.as_str()) {
             return Err(CallError::params("there is no such authentication method"));
         }
-        if entry.as_deref().is_some_and(|entry| entry.access == ModelAccess::MissingKey) {
-            let message = "the agent's model has no API key; set one with `zeroclaw config set`";
-            return Err(CallError::new(ErrorKind::AuthRequired, message));
+        let (server, client, id) = (Arc::clone(&self.server), Arc::clone(&self.client), id.clone());
+        tokio::spawn(async move {
+            let renewed = server.renew_logins(Stored::Kept).await;
+            let ready = renewed.and_then(|()| match server.agents().default_entry().map(|entry| entry.access) {
+                Some(ModelAccess::MissingKey) => {
+                    let message = "the agent's model has no API key yet; `zeroclaw login` stores one";
+                    Err(CallError::new(ErrorKind::AuthRequired, message))
+                }
+                Some(ModelAccess::Ready | ModelAccess::NoModel) | None => Ok(()),
+            });
+            match ready {
+                Ok(()) => client.respond(&id, Ok(&Empty {})),
+                Err(error) => client.respond::<()>(&id, Err(&error)),
+            }
+        });
+        Ok(())
+    }
+
+    /// Removes the stored keys. A key that the configuration or the environment holds is not ours to remove.
+    fn logout(&self, id: &RequestId) -> Result<(), CallError> {
+        if !self.server.has_logins() {
+            return Err(CallError::new(ErrorKind::MethodNotFound, "nothing is stored that could be removed"));
         }
-        self.client.respond(id, Ok(&Empty {}));
+        let (server, client, id) = (Arc::clone(&self.server), Arc::clone(&self.client), id.clone());
+        tokio::spawn(async move {
+            match server.renew_logins(Stored::Forgotten).await {
+                Ok(()) => client.respond(&id, Ok(&Empty {})),
+                Err(error) => client.respond::<()>(&id, Err(&error)),
+            }
+        });
         Ok(())
     }
 
@@ -414,21 +445,29 @@ fn refused(session: &LiveSession, untaken: &Untaken) -> CallError {
     }
 }
 
-/// How to log in: nothing while the agent is ready to work.
-fn auth_methods(entry: Option<&AgentEntry>) -> Vec<AuthMethod<'static>> {
-    match entry.map(|entry| entry.access) {
-        Some(ModelAccess::Ready) => Vec::new(),
-        Some(ModelAccess::NoModel) | None => vec![AuthMethod {
-            id: AUTH_METHOD,
-            name: "Work without a model",
-            description: "No model is configured: the built-in commands work, and /help says how to connect a model.",
-        }],
-        Some(ModelAccess::MissingKey) => vec![AuthMethod {
-            id: AUTH_METHOD,
-            name: "API key",
-            description: "Set the key of the configured model, with `zeroclaw config set` or in the environment, and restart.",
-        }],
-    }
+/// How to log in: nothing while the agent is ready to work. What a client can do by itself comes first, as some take the
+/// first; a terminal is only offered to clients that can show one (ACP v1, `AuthMethodTerminal`).
+fn auth_methods(entry: Option<&AgentEntry>, terminal: bool) -> Vec<AuthMethod<'static>> {
+    let agent = |name, description| AuthMethod { id: AUTH_METHOD, name, description, kind: None, args: &[] };
+    let agent = match entry.map(|entry| entry.access) {
+        Some(ModelAccess::Ready) => return Vec::new(),
+        Some(ModelAccess::NoModel) | None => agent(
+            "Work without a model",
+            "No model is configured: the built-in commands work, and /help says how to connect a model.",
+        ),
+        Some(ModelAccess::MissingKey) => agent(
+            "API key",
+            "Store the key of the model with `zeroclaw login`, or set it with `zeroclaw config set`; then go on here.",
+        ),
+    };
+    let login = terminal.then_some(AuthMethod {
+        id: TERMINAL_METHOD,
+        name: "Log in to a model provider",
+        description: "Asks for the provider, its key and the model, and tests them.",
+        kind: Some("terminal"),
+        args: &LOGIN_ARGUMENTS,
+    });
+    [agent].into_iter().chain(login).collect()
 }
 
 /// One page of records, one of which only shows that there are more.

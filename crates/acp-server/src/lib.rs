@@ -19,4 +19,4 @@ mod workspace;
 
 pub use agents::{AgentEntry, AgentSlot, AgentTable, McpSetup, ModelAccess, ModelChoice};
 pub use cost::Price;
-pub use server::{Ambient, ClientMcp, OnDisconnect, Server, ServerSettings};
+pub use server::{Ambient, ClientMcp, Logins, OnDisconnect, Server, ServerSettings};

@@ -78,10 +78,25 @@ pub enum OnDisconnect {
 #[derive(Clone, Debug)]
 pub struct Server(Arc<Shared>);
 
+/// What keeps the credentials of models. Both functions may block, and fail with a text that a client may see.
+pub struct Logins {
+    /// The agents as they are configured now; `None` when nothing has changed.
+    pub reload: Box<dyn Fn() -> Result<Option<AgentTable>, String> + Send + Sync>,
+    /// Removes the stored credentials.
+    pub forget: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
+}
+
+impl fmt::Debug for Logins {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Logins")
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) settings: ServerSettings,
-    pub(crate) agents: AgentTable,
+    agents: Mutex<Arc<AgentTable>>,
+    logins: Option<Arc<Logins>>,
     store: Option<Arc<dyn SessionStore>>,
     ambient: Ambient,
     sessions: Mutex<Table>,
@@ -92,6 +107,13 @@ struct Table {
     live: HashMap<Arc<str>, Arc<LiveSession>>,
     /// Slots in use: live sessions, and those that are being opened.
     slots: usize,
+}
+
+/// What becomes of stored credentials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stored {
+    Kept,
+    Forgotten,
 }
 
 /// One of the `max_sessions`; given back when dropped.
@@ -113,7 +135,20 @@ impl Server {
         store: Option<Arc<dyn SessionStore>>,
         ambient: Ambient,
     ) -> Self {
-        Self(Arc::new(Shared { settings, agents, store, ambient, sessions: Mutex::default() }))
+        Self::with_logins(settings, agents, store, ambient, None)
+    }
+
+    /// The same with credentials that can change while it runs.
+    #[must_use]
+    pub fn with_logins(
+        settings: ServerSettings,
+        agents: AgentTable,
+        store: Option<Arc<dyn SessionStore>>,
+        ambient: Ambient,
+        logins: Option<Logins>,
+    ) -> Self {
+        let (agents, logins) = (Mutex::new(Arc::new(agents)), logins.map(Arc::new));
+        Self(Arc::new(Shared { settings, agents, logins, store, ambient, sessions: Mutex::default() }))
     }
 
     /// Takes a new client. `agent` is the alias its connection asked for, on transports that have such a thing.
@@ -127,6 +162,32 @@ impl Server {
 impl Shared {
     pub(crate) fn durable(&self) -> Option<&Arc<dyn SessionStore>> {
         self.store.as_ref()
+    }
+
+    /// The agents as they are now.
+    pub(crate) fn agents(&self) -> Arc<AgentTable> {
+        Arc::clone(&lock(&self.agents))
+    }
+
+    pub(crate) fn has_logins(&self) -> bool {
+        self.logins.is_some()
+    }
+
+    /// Takes over what has changed about logins since the start, after removing what is stored if that is asked for.
+    pub(crate) async fn renew_logins(&self, stored: Stored) -> Result<(), CallError> {
+        let Some(logins) = self.logins.clone() else { return Ok(()) };
+        let renewed = tokio::task::spawn_blocking(move || {
+            match stored {
+                Stored::Kept => {}
+                Stored::Forgotten => (logins.forget)()?,
+            }
+            (logins.reload)()
+        });
+        let renewed = renewed.await.unwrap_or_else(|_| Err("the configuration could not be read".to_owned()));
+        if let Some(table) = renewed.map_err(|error| CallError::new(ErrorKind::Internal, error))? {
+            *lock(&self.agents) = Arc::new(table);
+        }
+        Ok(())
     }
 
     pub(crate) fn now_ms(&self) -> i64 {

@@ -55,6 +55,11 @@ pub fn key_variable(family: Family) -> Option<&'static str> {
     VENDORS.into_iter().find(|(_, vendor, _)| *vendor == family).map(|(variable, _, _)| variable)
 }
 
+/// The model that users of a vendor can be expected to have.
+pub fn usual_model(family: Family) -> Option<&'static str> {
+    VENDORS.into_iter().find(|(_, vendor, _)| *vendor == family).map(|(_, _, model)| model)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

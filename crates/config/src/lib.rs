@@ -1,8 +1,9 @@
 //! Configuration of the ZeroClaw ACP programs: one TOML file, `ZEROCLAW_a__b` variables over it, defaults under it.
 //!
-//! The crate reads and edits the configuration file and nothing else. The environment is a value handed in ([`Env`]), so
+//! The crate reads and edits the configuration file and the stored keys beside it, and nothing else. The environment is a value handed in ([`Env`]), so
 //! nothing here looks at the process; it refuses to guess at a misspelt key and never shows a secret.
 
+mod credentials;
 mod edit;
 mod env;
 mod error;
@@ -19,6 +20,7 @@ mod types;
 mod value;
 mod write;
 
+pub use crate::credentials::{remove_keys, store_key};
 pub use crate::edit::{Entry, Origin, get, init, list, set};
 pub use crate::env::Env;
 pub use crate::error::{ConfigError, Location};

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::credentials;
 use crate::env::Env;
 use crate::error::ConfigError;
 use crate::file;
@@ -21,6 +22,8 @@ pub struct Loaded {
     pub ignored: Vec<String>,
     /// Whether there was a file; without one everything is default and environment.
     pub file_found: bool,
+    /// Why the stored keys cannot be read; they are as good as absent then, and the file stays as it is.
+    pub keys_problem: Option<String>,
 }
 
 impl Loaded {
@@ -33,7 +36,21 @@ impl Loaded {
 
 /// Loads the configuration. No file is fine; a file that cannot be read or understood is not.
 pub fn load(paths: &Paths, env: &Env) -> Result<Loaded, ConfigError> {
-    Ok(load_layers(paths, env)?.loaded)
+    let mut loaded = load_layers(paths, env)?.loaded;
+    match credentials::read(&loaded.paths) {
+        Ok(keys) => {
+            for (reference, key) in keys {
+                // What is configured wins, as whoever wrote it can see it.
+                if let Some(model) = loaded.config.models.get_mut(&reference).filter(|model| model.api_key.is_none()) {
+                    model.api_key = Some(key);
+                    model.key_is_stored = true;
+                }
+            }
+        }
+        // A damaged file must not keep the program from starting.
+        Err(error) => loaded.keys_problem = Some(error.to_string()),
+    }
+    Ok(loaded)
 }
 
 /// Keeps the layers beside the result, for those who tell where a value came from.
@@ -59,5 +76,5 @@ pub(crate) fn layers(paths: &Paths, env: &Env, text: String, file_found: bool) -
     let data_dir = config.data_dir.clone().unwrap_or_else(|| paths.data_dir.clone());
     let ignored = std::mem::take(&mut settings.ignored);
     let paths = Paths { data_dir, ..paths.clone() };
-    Ok(Layers { source, settings, loaded: Loaded { config, paths, ignored, file_found } })
+    Ok(Layers { source, settings, loaded: Loaded { config, paths, ignored, file_found, keys_problem: None } })
 }

@@ -199,6 +199,8 @@ pub struct ModelConfig {
     pub model: Option<String>,
     /// The key sent to the provider.
     pub api_key: Option<Secret>,
+    /// Whether that key is one that `zeroclaw login` stored.
+    pub key_is_stored: bool,
     /// The address of the provider, where it is not the family's own.
     pub uri: Option<String>,
     /// Whether the model understands tool calls; absent means what the family usually does.
@@ -244,6 +246,7 @@ impl fmt::Debug for ModelConfig {
             .debug_struct("ModelConfig")
             .field("model", &self.model)
             .field("api_key", &self.api_key)
+            .field("key_is_stored", &self.key_is_stored)
             .field("uri", &self.uri.as_deref().map(mask_uri))
             .field("native_tools", &self.native_tools)
             .field("max_output_tokens", &self.max_output_tokens)

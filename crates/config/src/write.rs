@@ -56,6 +56,21 @@ impl Writer {
         sync_directory(&self.directory).map_err(|error| failed("sync", &self.directory, error))
     }
 
+    /// The same for a file that is nobody else's to read, whatever the old one was.
+    pub(crate) fn replace_private(&self, content: &[u8]) -> Result<(), ConfigError> {
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            match fs::set_permissions(&self.target, fs::Permissions::from_mode(0o600)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(failed("protect", &self.target, error));
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+        self.replace(content)
+    }
+
     fn fill(&self, temporary: &Path, content: &[u8]) -> io::Result<()> {
         let mut file = private_file().write(true).create_new(true).open(temporary)?;
         file.write_all(content)?;

@@ -18,10 +18,10 @@ use zeroclaw_acp_protocol::{
     PlanEntry, PlanPriority, PlanStatus, RequestId, SessionUpdate, ToolCallContent, ToolKind, UpdateFrame, UsageCost,
     Withdrawal, client, encode_error, encode_notification, encode_request, encode_result,
     result::{
-        AgentCapabilities, AuthMethod, Choice, ConfigOption, ConfigOptionsResult, ConfigValue, Empty, EventResult,
-        Implementation, InitializeMeta, InitializeResult, ListSessionsResult, LoadSessionResult, McpCapabilities, Meta,
-        ModeState, NewSessionResult, PromptCapabilities, PromptMeta, PromptResult, PromptUsage, SessionCapabilities,
-        SessionInfo, StopResult, SystemPromptCapability, SystemPromptModes,
+        AgentCapabilities, AuthCapabilities, AuthMethod, Choice, ConfigOption, ConfigOptionsResult, ConfigValue, Empty,
+        EventResult, Implementation, InitializeMeta, InitializeResult, ListSessionsResult, LoadSessionResult,
+        McpCapabilities, Meta, ModeState, NewSessionResult, PromptCapabilities, PromptMeta, PromptResult, PromptUsage,
+        SessionCapabilities, SessionInfo, StopResult, SystemPromptCapability, SystemPromptModes,
     },
 };
 use zeroclaw_schema_judges::Judge;
@@ -30,7 +30,7 @@ use crate::made::{all_of, id, maybe, one_of, path, raw, some, text};
 
 all_of!(pub(crate) METHODS: MethodKind {
     Initialize, SessionNew, SessionLoad, SessionResume, SessionPrompt, SessionCancel, SessionClose, SessionStop,
-    SessionList, SessionDelete, SessionFork, SetMode, SetConfigOption, SessionEvent, Authenticate, CancelRequest,
+    SessionList, SessionDelete, SessionFork, SetMode, SetConfigOption, SessionEvent, Authenticate, Logout, CancelRequest,
 });
 all_of!(TOOL_KINDS: ToolKind { Read, Edit, Delete, Move, Search, Execute, Think, Fetch, Other });
 all_of!(CALL_STATUSES: CallStatus { Pending, InProgress, Completed, Failed });
@@ -107,6 +107,7 @@ fn answers(kind: MethodKind) -> BoxedStrategy<String> {
         | MethodKind::SessionDelete
         | MethodKind::SetMode
         | MethodKind::Authenticate
+        | MethodKind::Logout
         | MethodKind::CancelRequest => empty(),
     }
 }
@@ -129,13 +130,15 @@ fn capabilities() -> BoxedStrategy<AgentCapabilities> {
             system_prompt,
         },
     );
-    (flags, session)
-        .prop_map(|([load_session, image, audio, embedded_context, http, sse], session_capabilities)| {
+    let auth = maybe(yes().prop_map(|logout| AuthCapabilities { logout }));
+    (flags, session, auth)
+        .prop_map(|([load_session, image, audio, embedded_context, http, sse], session_capabilities, auth)| {
             AgentCapabilities {
                 load_session,
                 prompt_capabilities: PromptCapabilities { image, audio, embedded_context },
                 mcp_capabilities: McpCapabilities { http, sse },
                 session_capabilities,
+                auth,
             }
         })
         .boxed()
@@ -145,8 +148,15 @@ fn initialize() -> BoxedStrategy<String> {
     let meta = (maybe(text()), any::<usize>(), any::<u64>());
     (id(), capabilities(), (text(), text(), text()), some((text(), text(), text())), meta)
         .prop_map(|(id, agent_capabilities, (name, title, version), methods, (model, max_sessions, timeout))| {
-            let auth_methods =
-                methods.iter().map(|(id, name, description)| AuthMethod { id, name, description }).collect();
+            // A method is the client's to run in a terminal exactly when it says so.
+            let auth_methods = methods
+                .iter()
+                .enumerate()
+                .map(|(at, (id, name, description))| match at % 2 {
+                    0 => AuthMethod { id, name, description, kind: None, args: &[] },
+                    _ => AuthMethod { id, name, description, kind: Some("terminal"), args: &["login"] },
+                })
+                .collect();
             let result = InitializeResult {
                 protocol_version: zeroclaw_acp_protocol::PROTOCOL_VERSION,
                 agent_capabilities,
@@ -294,6 +304,7 @@ fn answer_name(kind: MethodKind) -> &'static str {
         MethodKind::SetConfigOption => "session/set_config_option",
         MethodKind::SessionEvent => "session/update",
         MethodKind::Authenticate => "authenticate",
+        MethodKind::Logout => "logout",
         MethodKind::CancelRequest => "$/cancel_request",
     }
 }

@@ -225,7 +225,7 @@ fn notification<T: Serialize>(method: &str, params: T) -> (MethodKind, Option<Bo
 #[cfg(feature = "newest")]
 #[test]
 fn every_official_member_is_made() {
-    let tests: [fn(); 11] = [
+    let tests: [fn(); 12] = [
         initialize,
         session_new,
         session_load_resume_and_fork,
@@ -236,6 +236,7 @@ fn every_official_member_is_made() {
         session_set_mode,
         session_set_config_option,
         authenticate,
+        logout,
         cancel_request,
     ];
     tests.iter().for_each(|test| test());
@@ -245,8 +246,7 @@ fn every_official_member_is_made() {
         let made = made.get(&method).cloned().unwrap_or_default();
         forgotten.extend(places.difference(&made).map(|place| format!("{method} {place}")));
     }
-    // It has no parameters but that, and is not served: see `every_stable_method_is_served`.
-    assert_eq!(forgotten, BTreeSet::from(["logout /_meta".to_owned()]));
+    assert_eq!(forgotten, BTreeSet::new());
 }
 
 #[test]
@@ -493,6 +493,14 @@ fn authenticate() {
         let (kind, params) = request("authenticate", official);
         assert_eq!(kind, MethodKind::Authenticate);
         assert_eq!(AuthenticateParams::parse(params.as_deref()).expect("an official request").method_id, method);
+    });
+}
+
+#[test]
+fn logout() {
+    for_each(meta(), |meta| {
+        let (kind, _) = request("logout", v1::LogoutRequest::new().meta(meta));
+        assert_eq!(kind, MethodKind::Logout);
     });
 }
 

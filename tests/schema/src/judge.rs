@@ -36,6 +36,7 @@ fn answer_to(kind: MethodKind) -> Official {
         MethodKind::SetMode => response::<v1::SetSessionModeResponse>(),
         MethodKind::SetConfigOption => response::<v1::SetSessionConfigOptionResponse>(),
         MethodKind::Authenticate => response::<v1::AuthenticateResponse>(),
+        MethodKind::Logout => response::<v1::LogoutResponse>(),
         // Notifications; whoever sends one with an id gets an empty answer.
         MethodKind::SessionCancel | MethodKind::CancelRequest => Official::Dialect,
         // ZeroClaw's own method, and its own use of a name.

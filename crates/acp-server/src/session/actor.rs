@@ -228,7 +228,8 @@ impl Actor {
         if !self.stops.is_empty() {
             return self.refuse(&asked, &CallError::session_not_found(&self.scene.id));
         }
-        if !std::mem::replace(&mut self.announced, true) {
+        let renewed = self.scene.renew();
+        if !std::mem::replace(&mut self.announced, true) || renewed {
             self.commands();
         }
         self.events = 0;
@@ -319,6 +320,9 @@ impl Actor {
     }
 
     fn set_option(&self, client: Arc<Client>, id: RequestId, option: &str, value: &str) {
+        if self.running.is_none() && self.scene.renew() {
+            self.commands();
+        }
         match self.scene.change(Some(&client), |chosen, entry| chosen.set_option(entry, option, value)) {
             Ok(()) => {
                 let scene = Arc::clone(&self.scene);
@@ -361,8 +365,9 @@ impl Actor {
         let scene = Arc::clone(&self.scene);
         tokio::task::spawn_blocking(move || {
             let chosen = lock(&scene.chosen).clone();
-            let files = commands::read(&scene.workspace, &scene.entry, &chosen);
-            let own = chosen.model(&scene.entry).map_or(&[][..], |choice| &choice.commands);
+            let entry = scene.entry();
+            let files = commands::read(&scene.workspace, &entry, &chosen);
+            let own = chosen.model(&entry).map_or(&[][..], |choice| &choice.commands);
             let command = |name, description, hint: Option<&'static str>| AvailableCommand {
                 name,
                 description,

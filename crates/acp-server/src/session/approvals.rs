@@ -15,7 +15,7 @@ impl TurnScene {
     /// Takes in which answers are kept now: others may have made or revoked some since the last turn.
     pub(super) async fn recall(&self) {
         let Some(store) = self.server.durable() else { return };
-        let query = ApprovalQuery { agent: Some(self.entry.alias.clone()), workspace: Some(self.directory()) };
+        let query = ApprovalQuery { agent: Some(self.entry().alias.clone()), workspace: Some(self.directory()) };
         match store.approvals(query).await {
             Ok(kept) => lock(&self.remembered).renew(kept.into_iter().filter_map(|record| {
                 let standing = match record.approval.ruling {
@@ -45,7 +45,7 @@ impl TurnScene {
         // A grant without a text is never offered.
         let Some(rule) = grant.rule() else { return };
         let new = NewApproval {
-            agent: self.entry.alias.clone(),
+            agent: self.entry().alias.clone(),
             workspace: self.directory(),
             tool: grant.tool().to_owned(),
             rule,

@@ -156,7 +156,7 @@ async fn restore(
     let id = params.session_id.as_str();
     let store = server.durable().ok_or_else(|| CallError::session_not_found(id))?;
     let known = store.session(id).await?.ok_or_else(|| CallError::session_not_found(id))?;
-    let entry = server.agents.choose_stored(&known.agent)?;
+    let entry = server.agents().choose_stored(&known.agent)?;
     let mcp = McpPlan::new(&entry, params.mcp_servers, server.settings.client_mcp)?;
     let stored_cwd = known.workspace.to_string_lossy().into_owned();
     let additional = params.additional_directories.unwrap_or_else(|| {
@@ -281,7 +281,8 @@ fn scene(
         id: Arc::clone(id),
         server: Arc::clone(server),
         pump,
-        entry,
+        agents: Mutex::new(server.agents()),
+        entry: Mutex::new(entry),
         workspace,
         mcp,
         chosen: Mutex::new(chosen),

@@ -26,7 +26,7 @@ use zeroclaw_session_store::{Batch, EventKind, MessageRecord, SessionPatch, Turn
 
 use super::{Pump, mcp::SessionMcp, talk::Talk};
 use crate::{
-    agents::AgentEntry,
+    agents::{AgentEntry, AgentTable},
     choices::{self, Changed, Chosen},
     client::{Client, lock},
     commands::{self, SessionCommand},
@@ -50,7 +50,9 @@ pub(super) struct TurnScene {
     pub(super) id: Arc<str>,
     pub(super) server: Arc<Shared>,
     pub(super) pump: Arc<Pump>,
-    pub(super) entry: Arc<AgentEntry>,
+    /// The agents that `entry` was last compared with.
+    pub(super) agents: Mutex<Arc<AgentTable>>,
+    pub(super) entry: Mutex<Arc<AgentEntry>>,
     /// Mode and model in force for the next turn.
     pub(super) chosen: Mutex<Chosen>,
     /// Instructions of the client.
@@ -108,6 +110,29 @@ pub(super) struct Answer {
 }
 
 impl TurnScene {
+    /// The session's agent.
+    pub(super) fn entry(&self) -> Arc<AgentEntry> {
+        Arc::clone(&lock(&self.entry))
+    }
+
+    /// Takes over what a login or logout since has changed about the models; whether there was something.
+    /// Only between turns, and never from two tasks at once: the session's actor calls it.
+    pub(super) fn renew(&self) -> bool {
+        let now = self.server.agents();
+        if Arc::ptr_eq(&std::mem::replace(&mut *lock(&self.agents), Arc::clone(&now)), &now) {
+            return false;
+        }
+        let Some(entry) = now.renewed(&self.entry()) else { return false };
+        let chosen = {
+            let mut chosen = lock(&self.chosen);
+            *chosen = chosen.carried_to(&entry);
+            chosen.clone()
+        };
+        self.tell(&SessionUpdate::ConfigOptionUpdate { config_options: &chosen.options(&entry) }, None);
+        *lock(&self.entry) = Arc::new(entry);
+        true
+    }
+
     /// Runs a prompt from the raw parameter to its stored end. Never panics: what panics inside is the turn's failure.
     pub(super) async fn run(
         self: Arc<Self>,
@@ -149,11 +174,11 @@ impl TurnScene {
     async fn take(self: &Arc<Self>, raw: Box<RawValue>) -> Result<(TakenPrompt, Option<SessionCommand>), CallError> {
         let scene = Arc::clone(self);
         let task = tokio::task::spawn_blocking(move || {
-            let mut taken = prompt::take(prompt::check(&raw)?, &scene.workspace.jail, &scene.entry.rules)?;
+            let mut taken = prompt::take(prompt::check(&raw)?, &scene.workspace.jail, &scene.entry().rules)?;
             // What the user typed is a command of the session; what a file says never is: it must not choose the mode.
             let command = SessionCommand::parse(&taken.text);
             if command.is_none() && taken.text.starts_with('/') {
-                let files = commands::read(&scene.workspace, &scene.entry, &lock(&scene.chosen).clone());
+                let files = commands::read(&scene.workspace, &scene.entry(), &lock(&scene.chosen).clone());
                 if let Some(text) = commands::expand(&taken.text, &files)? {
                     taken.text = text;
                 }
@@ -200,19 +225,20 @@ impl TurnScene {
     ) -> Result<TurnOutcome, Broken> {
         let scene = Arc::clone(self);
         self.recall().await;
+        let entry = self.entry();
         let chosen = lock(&self.chosen).clone();
-        let rules = chosen.rules(&self.entry);
-        let agent = self.equip(turn, chosen.agent(&self.entry), &cancel).await;
+        let rules = chosen.rules(&entry);
+        let agent = self.equip(turn, chosen.agent(&entry), &cancel).await;
         let system = {
-            let (rules, tools) = (Arc::clone(&rules), Arc::clone(&agent.tools));
+            let (rules, tools, entry) = (Arc::clone(&rules), Arc::clone(&agent.tools), Arc::clone(&entry));
             tokio::task::spawn_blocking(move || {
-                scene.workspace.system_prompt(&scene.entry, &rules, &tools, scene.system_prompt.as_ref())
+                scene.workspace.system_prompt(&entry, &rules, &tools, scene.system_prompt.as_ref())
             })
             .await
         };
         let system = system.map_err(|_| Broken::Panic)?;
         let talk = Arc::new(Talk::new(Arc::clone(self)));
-        let price = chosen.model(&self.entry).and_then(|model| model.price.clone());
+        let price = chosen.model(&entry).and_then(|model| model.price.clone());
         let sink = Sink { scene: self, turn, price };
         // Notes stand behind the prompt, so that a prompt that is a command stays one.
         let prompt = notes.into_iter().fold(text, |prompt, note| format!("{prompt}\n\n{note}"));
@@ -221,10 +247,10 @@ impl TurnScene {
             system: system.into(),
             history,
             prompt,
-            thinking: chosen.thinking(&self.entry),
+            thinking: chosen.thinking(&entry),
             jail: Arc::clone(&self.workspace.jail),
             rules,
-            settings: Arc::clone(&self.entry.settings),
+            settings: Arc::clone(&entry.settings),
             sink: &sink,
             approver: talk.as_ref(),
             asker: Arc::clone(&talk) as _,
@@ -292,8 +318,8 @@ impl TurnScene {
     /// Chooses, or lists what can be chosen.
     fn choose(&self, id: &str, wanted: Option<&str>) -> String {
         let changed = wanted.map(|wanted| self.change(None, |chosen, entry| chosen.set_option(entry, id, wanted)));
-        let chosen = lock(&self.chosen).clone();
-        let options = chosen.options(&self.entry);
+        let (entry, chosen) = (self.entry(), lock(&self.chosen).clone());
+        let options = chosen.options(&entry);
         let Some(option) = options.iter().find(|option| option.id == id) else { return String::new() };
         let mut text = match changed {
             Some(Ok(())) => return format!("{} is now `{}`.", option.name, option.current_value),
@@ -310,10 +336,10 @@ impl TurnScene {
 
     /// Answers whoever opened, loaded or resumed the session with what can be chosen in it.
     pub(super) fn present(&self, client: &Client, request: &RequestId, how: Presented) {
-        let chosen = lock(&self.chosen).clone();
-        let modes = Chosen::modes(&self.entry);
+        let (entry, chosen) = (self.entry(), lock(&self.chosen).clone());
+        let modes = Chosen::modes(&entry);
         let modes = chosen.mode_state(&modes);
-        let config_options = &chosen.options(&self.entry);
+        let config_options = &chosen.options(&entry);
         match how {
             Presented::New => {
                 let workspace_dir = (!self.server.settings.strict).then_some(self.workspace.cwd.as_path());
@@ -331,13 +357,14 @@ impl TurnScene {
         by: Option<&Arc<Client>>,
         change: impl FnOnce(&mut Chosen, &AgentEntry) -> Result<Changed, CallError>,
     ) -> Result<(), CallError> {
+        let entry = self.entry();
         let (chosen, changed) = {
             let mut chosen = lock(&self.chosen);
-            let changed = change(&mut chosen, &self.entry)?;
+            let changed = change(&mut chosen, &entry)?;
             (chosen.clone(), changed)
         };
         self.keep(&lock(&self.spent));
-        let options = chosen.options(&self.entry);
+        let options = chosen.options(&entry);
         if changed == Changed::Mode {
             self.tell(&SessionUpdate::CurrentModeUpdate { current_mode_id: chosen.mode() }, None);
         }

@@ -55,6 +55,9 @@ pub(super) fn run(globals: &GlobalArgs, context: &Context, out: &mut impl Write)
             }
             Ok(loaded) => {
                 config(&mut report, &loaded)?;
+                if let Some(problem) = &loaded.keys_problem {
+                    report.line(Health::Broken, "keys", problem)?;
+                }
                 agents(&mut report, &loaded.config, context)?;
                 store(&mut report, &store_path(&loaded.paths.data_dir))?;
             }
@@ -142,6 +145,9 @@ fn provider(config: &Config, alias: &str, context: &Context) -> (Health, String)
     };
     let name = model.model.as_deref().unwrap_or("its default model");
     let head = format!("uses {reference} with {name}");
+    if model.key_is_stored {
+        return (Health::Good, format!("{head}, key stored by `zeroclaw login`"));
+    }
     if model.api_key.is_some() {
         return (Health::Good, format!("{head}, key from the configuration"));
     }
@@ -151,7 +157,10 @@ fn provider(config: &Config, alias: &str, context: &Context) -> (Health, String)
         (_, _) if model.uri.is_some() => (Health::Good, format!("{head} at its own address, without a key")),
         (_, Some(variable)) => match context.env.get(variable).is_some_and(|key| !key.trim().is_empty()) {
             true => (Health::Good, format!("{head}, key from {variable}")),
-            false => (Health::Broken, format!("{head}, but has no key: set `api_key` or {variable}")),
+            false => (
+                Health::Broken,
+                format!("{head}, but has no key: run `zeroclaw login`, or set `api_key` or {variable}"),
+            ),
         },
         (_, None) => (Health::Good, format!("{head}, without a key")),
     }

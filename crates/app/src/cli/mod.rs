@@ -7,7 +7,9 @@ mod approvals;
 mod completions;
 mod config;
 mod doctor;
+mod keyboard;
 mod log;
+mod login;
 mod prompt;
 mod sessions;
 mod term;
@@ -96,6 +98,17 @@ struct AcpArgs {
     /// After how long an idle session is closed [default: acp.session_timeout_secs]
     #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u64).range(1..))]
     session_timeout: Option<u64>,
+    // Clients that log in through a terminal put these words behind the arguments that they start their agent with.
+    #[command(subcommand)]
+    account: Option<AccountCommand>,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum AccountCommand {
+    /// Store the key of a model provider, after a test
+    Login(login::LoginArgs),
+    /// Remove stored keys
+    Logout(login::LogoutArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -107,6 +120,8 @@ enum Command {
     /// Read and change the configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    #[command(flatten)]
+    Account(AccountCommand),
     /// Look at stored sessions
     #[command(subcommand)]
     Sessions(sessions::SessionsCommand),
@@ -167,7 +182,7 @@ pub fn zeroclaw_acp() -> ExitCode {
     match ZeroclawAcp::try_parse() {
         Ok(parsed) => {
             let context = Context::of_process();
-            finish(start_log(&parsed.globals, &context).and_then(|()| acp(parsed.globals, &parsed.acp)))
+            finish(start_log(&parsed.globals, &context).and_then(|()| acp(parsed.globals, &parsed.acp, &context)))
         }
         Err(error) => parse_end(&error),
     }
@@ -179,7 +194,8 @@ fn run(parsed: Zeroclaw) -> Result<ExitCode, Failure> {
     start_log(&globals, &context)?;
     let mut out = io::stdout();
     let code = match parsed.command {
-        Command::Acp(args) => return acp(globals, &args),
+        Command::Acp(args) => return acp(globals, &args, &context),
+        Command::Account(command) => account(&command, &globals, &context)?,
         Command::Prompt(args) => prompt::run(*args, &globals, &context)?,
         Command::Config(command) => quiet(config::run(&command, &globals, &context, &mut out))?,
         Command::Sessions(command) => quiet(sessions::run(&command, &globals, &context, &mut out))?,
@@ -190,7 +206,18 @@ fn run(parsed: Zeroclaw) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(code))
 }
 
-fn acp(globals: GlobalArgs, args: &AcpArgs) -> Result<ExitCode, Failure> {
+fn account(command: &AccountCommand, globals: &GlobalArgs, context: &Context) -> Result<u8, Failure> {
+    let mut out = io::stdout();
+    match command {
+        AccountCommand::Login(args) => login::login(args, globals, context, &mut out),
+        AccountCommand::Logout(args) => login::logout(args, globals, context, &mut out),
+    }
+}
+
+fn acp(globals: GlobalArgs, args: &AcpArgs, context: &Context) -> Result<ExitCode, Failure> {
+    if let Some(command) = &args.account {
+        return account(command, &globals, context).map(ExitCode::from);
+    }
     let options = ServeOptions {
         config_dir: globals.config_dir,
         max_sessions: args.max_sessions.and_then(|count| usize::try_from(count).ok()),

@@ -14,10 +14,10 @@ use zeroclaw_config::{
 use zeroclaw_policy::{self as policy, Root, RootKind, Ruleset};
 use zeroclaw_runtime::{
     model::{
-        ModelProvider, Thinking,
+        ModelError, ModelProvider, Thinking,
         builtin::{BuiltinProvider, SlashCommand, builtin_commands},
         scripted::{ScriptedConfig, ScriptedProvider},
-        vendor::{ApiKey, Family as VendorFamily, HttpClients, VendorConfig, VendorProvider, levels},
+        vendor::{ApiKey, Family as VendorFamily, HttpClients, VendorConfig, VendorProvider, levels, models},
     },
     tool::{Launcher, ToolSettings, standard_tools},
     turn::{Agent, ToolSet, TurnLimits},
@@ -37,6 +37,9 @@ const MAX_OUTPUT: usize = 64 * 1024;
 
 /// How long a model may say nothing when nothing is configured.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// How long somebody who logs in waits for an answer.
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Builds every configured agent; without any, the default one of this environment.
 #[must_use]
@@ -152,15 +155,15 @@ impl Builder<'_> {
                 });
                 return Model::own(Arc::new(provider), ModelAccess::Ready, Vec::new());
             }
-            Family::Anthropic => VendorFamily::Anthropic,
-            Family::Openai => VendorFamily::Openai,
-            Family::Openrouter => VendorFamily::Openrouter,
-            Family::Gemini => VendorFamily::Gemini,
-            Family::Ollama => VendorFamily::Ollama,
-            Family::Llamacpp => VendorFamily::Llamacpp,
-            Family::Lmstudio => VendorFamily::Lmstudio,
-            Family::Vllm => VendorFamily::Vllm,
-            Family::Custom => VendorFamily::Custom,
+            Family::Anthropic
+            | Family::Openai
+            | Family::Openrouter
+            | Family::Gemini
+            | Family::Ollama
+            | Family::Llamacpp
+            | Family::Lmstudio
+            | Family::Vllm
+            | Family::Custom => vendor(reference.family),
         };
         // A cloud vendor without a key of its own uses the one that its own tools would use.
         let key = match &model.api_key {
@@ -296,6 +299,7 @@ impl Builder<'_> {
             "/etc/shadow".into(),
             "/etc/gshadow".into(),
             paths.config_file.clone(),
+            paths.credentials_file(),
             paths.data_dir.join("sessions"),
         ];
         if let Some(home) = self.env.home() {
@@ -308,6 +312,65 @@ impl Builder<'_> {
             always_ask: risk.always_ask.clone(),
             excluded_tools: risk.excluded_tools.clone(),
             forbidden_paths: forbidden,
+        }
+    }
+}
+
+/// The vendor's family; one of ours, which has no vendor, is never asked for.
+fn vendor(family: Family) -> VendorFamily {
+    match family {
+        Family::Anthropic => VendorFamily::Anthropic,
+        Family::Openai => VendorFamily::Openai,
+        Family::Openrouter => VendorFamily::Openrouter,
+        Family::Gemini => VendorFamily::Gemini,
+        Family::Ollama => VendorFamily::Ollama,
+        Family::Llamacpp => VendorFamily::Llamacpp,
+        Family::Lmstudio => VendorFamily::Lmstudio,
+        Family::Vllm => VendorFamily::Vllm,
+        Family::Custom | Family::Builtin | Family::Scripted => VendorFamily::Custom,
+    }
+}
+
+/// A provider that somebody wants to log in to.
+#[derive(Debug)]
+pub struct Trial {
+    /// Its family.
+    pub family: Family,
+    /// Its address, where it is not the family's own.
+    pub uri: Option<String>,
+    /// The key.
+    pub key: Option<Secret>,
+    /// The model; empty while it is not known.
+    pub model: String,
+}
+
+impl Trial {
+    /// The names of the provider's models.
+    ///
+    /// # Errors
+    /// What the provider or the network said.
+    pub async fn models(&self, env: &Env) -> Result<Vec<String>, ModelError> {
+        models(&self.config(), &http_clients(env)).await
+    }
+
+    /// The provider, ready to be asked.
+    pub fn provider(&self, env: &Env) -> VendorProvider {
+        VendorProvider::new(self.config(), http_clients(env))
+    }
+
+    fn config(&self) -> VendorConfig {
+        VendorConfig {
+            family: vendor(self.family),
+            alias: "login".to_owned(),
+            model: self.model.clone(),
+            api_key: self.key.as_ref().map(|key| ApiKey::new(key.expose())),
+            uri: self.uri.clone(),
+            max_output_tokens: None,
+            temperature: None,
+            context_window: None,
+            num_ctx: None,
+            idle_timeout: TRIAL_TIMEOUT,
+            native_tools: true,
         }
     }
 }

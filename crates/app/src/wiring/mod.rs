@@ -6,15 +6,20 @@ mod environment;
 mod places;
 mod store;
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    path::PathBuf,
+    process::ExitCode,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use zeroclaw_acp_protocol::ErrorTable;
-use zeroclaw_acp_server::{Ambient, ClientMcp, OnDisconnect, Server, ServerSettings};
+use zeroclaw_acp_server::{Ambient, ClientMcp, Logins, OnDisconnect, Server, ServerSettings};
 use zeroclaw_acp_transport::{Limits, stdio};
 use zeroclaw_config::{ClientMcpServers, Env, ErrorCodes, Loaded};
 
-pub use agents::agent_table;
+pub use agents::{Trial, agent_table};
 pub(crate) use ambient::session_id;
 pub use places::absolute_places;
 
@@ -50,6 +55,9 @@ pub fn serve_stdio(options: ServeOptions) -> anyhow::Result<ExitCode> {
     if !loaded.ignored.is_empty() {
         tracing::debug!(ignored = loaded.ignored.join(", "), "settings of other programs were left alone");
     }
+    if let Some(problem) = &loaded.keys_problem {
+        tracing::warn!(problem, "the stored keys cannot be read");
+    }
     let loaded = absolute_places(loaded)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
@@ -78,7 +86,8 @@ async fn serve(options: &ServeOptions, loaded: &Loaded, env: &Env) -> anyhow::Re
     let settings = settings(options, loaded)?;
     let table = agent_table(loaded, env);
     let ambient = Ambient { now_ms: Box::new(ambient::now_ms), session_id: Box::new(session_id) };
-    let server = Server::new(settings, table, store.clone(), ambient);
+    let logins = logins(options.config_dir.clone(), loaded.clone(), env.clone());
+    let server = Server::with_logins(settings, table, store.clone(), ambient, Some(logins));
     let limits = Limits { max_line: loaded.config.acp.max_line_bytes, outbox_high: OUTBOX_HIGH };
     let connect = |outbox| server.connect(outbox, None, OnDisconnect::End);
     let end = stdio::serve(std::io::stdin(), std::io::stdout(), limits, GRACE, connect, stop)
@@ -96,6 +105,38 @@ async fn serve(options: &ServeOptions, loaded: &Loaded, env: &Env) -> anyhow::Re
             ExitCode::SUCCESS
         }
     })
+}
+
+/// What a running server does about logins: reading the configuration again, and removing stored keys.
+fn logins(config_dir: Option<PathBuf>, loaded: Loaded, env: Env) -> Logins {
+    let (paths, known) = (loaded.paths.clone(), Mutex::new(loaded));
+    let again = env.clone();
+    let reload = move || {
+        let env = &again;
+        let read = || -> anyhow::Result<Loaded> {
+            let paths = zeroclaw_config::resolve_paths(config_dir.as_deref(), env)?;
+            absolute_places(zeroclaw_config::load(&paths, env)?)
+        };
+        let now = read().map_err(|error| {
+            tracing::warn!(error = format!("{error:#}"), "the configuration cannot be read again");
+            "the configuration cannot be used any more; `zeroclaw doctor` says why".to_owned()
+        })?;
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        if *known == now {
+            return Ok(None);
+        }
+        let table = agent_table(&now, env);
+        *known = now;
+        Ok(Some(table))
+    };
+    let forget = move || match zeroclaw_config::remove_keys(&paths, |_| true) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            tracing::warn!(%error, "the stored keys cannot be removed");
+            Err("the stored keys cannot be removed; the log says why".to_owned())
+        }
+    };
+    Logins { reload: Box::new(reload), forget: Box::new(forget) }
 }
 
 fn settings(options: &ServeOptions, loaded: &Loaded) -> anyhow::Result<ServerSettings> {

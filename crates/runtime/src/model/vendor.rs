@@ -17,6 +17,7 @@ mod gemini;
 mod http;
 mod levels;
 mod lines;
+mod models;
 mod ollama;
 mod openai;
 #[cfg(test)]
@@ -33,6 +34,7 @@ use conversation::{CallForm, Turn, conversation};
 
 pub use http::HttpClients;
 pub use levels::levels;
+pub use models::models;
 
 /// The families of vendors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,6 +73,15 @@ impl Family {
             Self::Lmstudio => "lmstudio",
             Self::Vllm => "vllm",
             Self::Custom => "custom",
+        }
+    }
+
+    /// Whether the vendor's own address answers nobody without a key.
+    #[must_use]
+    pub fn needs_key(self) -> bool {
+        match self {
+            Self::Anthropic | Self::Openai | Self::Openrouter | Self::Gemini => true,
+            Self::Ollama | Self::Llamacpp | Self::Lmstudio | Self::Vllm | Self::Custom => false,
         }
     }
 
@@ -217,6 +228,10 @@ impl ModelProvider for VendorProvider {
         let config = &self.config;
         if config.model.trim().is_empty() {
             return Err(ModelError::Config(format!("no model is configured for {}", self.info.source)));
+        }
+        if config.api_key.is_none() && config.uri.is_none() && config.family.needs_key() {
+            let source = &self.info.source;
+            return Err(ModelError::Auth(format!("there is no key for {source}; `zeroclaw login` stores one")));
         }
         match config.family {
             Family::Anthropic => anthropic::stream(config, &self.http, &request).await,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures::StreamExt;
-use reqwest::{Client, Proxy, Response, Url, header::HeaderMap, redirect};
+use reqwest::{Client, Proxy, RequestBuilder, Response, Url, header::HeaderMap, redirect};
 use tokio::{task::spawn_blocking, time::timeout};
 
 use crate::model::{
@@ -62,9 +62,24 @@ impl HttpClients {
         headers: HeaderMap,
         body: Vec<u8>,
     ) -> Result<Response, ModelError> {
-        let key = config.api_key.as_ref();
         let client = self.client(&url).await?;
-        let sent = client.post(url).headers(headers).header("content-type", "application/json").body(body).send();
+        self.send(config, client.post(url).headers(headers).header("content-type", "application/json").body(body)).await
+    }
+
+    /// Asks for something and waits for the beginning of a good answer.
+    pub(super) async fn get(
+        &self,
+        config: &VendorConfig,
+        url: Url,
+        headers: HeaderMap,
+    ) -> Result<Response, ModelError> {
+        let client = self.client(&url).await?;
+        self.send(config, client.get(url).headers(headers)).await
+    }
+
+    async fn send(&self, config: &VendorConfig, request: RequestBuilder) -> Result<Response, ModelError> {
+        let key = config.api_key.as_ref();
+        let sent = request.send();
         let idle = || ModelError::Idle(config.idle_timeout.as_secs());
         let response = timeout(config.idle_timeout, sent).await.map_err(|_| idle())?;
         let response = response.map_err(|error| failure::unreachable(error, key))?;

@@ -29,7 +29,7 @@ pub(super) async fn stream(
     clients: &HttpClients,
     request: &ModelRequest,
 ) -> Result<ModelStream, ModelError> {
-    let url = address(config)?;
+    let url = address(config, "api/chat")?;
     let headers = http::bearer(config.api_key.as_ref())?;
     let body = body(config, request)?;
     let response = clients.post(config, url, headers, body).await?;
@@ -45,13 +45,18 @@ pub(super) fn context_length(config: &VendorConfig) -> u64 {
 }
 
 /// The address of the call; users often write the one of the chat completions.
-fn address(config: &VendorConfig) -> Result<reqwest::Url, ModelError> {
+pub(super) fn address(config: &VendorConfig, call: &str) -> Result<reqwest::Url, ModelError> {
     let mut config = config.clone();
     if let Some(uri) = &mut config.uri {
         let base = uri.trim().trim_end_matches('/');
-        *uri = base.strip_suffix("/v1").or_else(|| base.strip_suffix("/api")).unwrap_or(base).to_owned();
+        *uri = base
+            .strip_suffix("/v1")
+            .or_else(|| base.strip_suffix("/api/chat"))
+            .or_else(|| base.strip_suffix("/api"))
+            .unwrap_or(base)
+            .to_owned();
     }
-    http::address(&config, "", "api/chat")
+    http::address(&config, "", call)
 }
 
 #[derive(Serialize)]
