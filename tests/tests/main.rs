@@ -45,6 +45,8 @@ mod mcp;
 #[cfg(test)]
 mod models;
 #[cfg(test)]
+mod protocol_page;
+#[cfg(test)]
 mod recovery;
 #[cfg(test)]
 mod sdk;
