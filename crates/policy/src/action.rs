@@ -35,6 +35,8 @@ pub enum Action {
     Call {
         /// The server.
         server: String,
+        /// A digest of what the server is, program and arguments or address: a name alone is anybody's.
+        origin: String,
         /// The tool, by its name at the server.
         tool: String,
         /// The arguments: a JSON object.
@@ -79,7 +81,9 @@ impl Action {
             Self::Run { argv, cwd, .. } => {
                 format!("{tool}\u{0}run\u{0}{}\u{0}{}", cwd.absolute().display(), argv.join("\u{0}"))
             }
-            Self::Call { server, tool: name, .. } => format!("{tool}\u{0}call\u{0}{server}\u{0}{name}"),
+            Self::Call { server, origin, tool: name, .. } => {
+                format!("{tool}\u{0}call\u{0}{server}\u{0}{origin}\u{0}{name}")
+            }
             Self::Converse => format!("{tool}\u{0}converse"),
         }
     }

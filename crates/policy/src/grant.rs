@@ -37,8 +37,8 @@ enum Cover {
     Tree { path: PathBuf },
     /// This path.
     Path { path: PathBuf },
-    /// This tool of this MCP server, with whatever arguments.
-    Call { server: String, tool: String },
+    /// This tool of this MCP server, with whatever arguments; another server of its name is another one.
+    Call { server: String, origin_and_tool: [String; 2] },
     /// The whole tool: it touches nothing.
     Tool,
 }
@@ -51,7 +51,9 @@ impl Grant {
             Action::Read { path } => Cover::Path { path: path.absolute().to_owned() },
             Action::Write { path, .. } => by_place(path),
             Action::Run { argv, cwd, .. } => by_words(argv, cwd.absolute()),
-            Action::Call { server, tool, .. } => Cover::Call { server: server.clone(), tool: tool.clone() },
+            Action::Call { server, origin, tool, .. } => {
+                Cover::Call { server: server.clone(), origin_and_tool: [origin.clone(), tool.clone()] }
+            }
             Action::Converse => Cover::Tool,
         };
         let grant = Self { tool: tool.to_owned(), cover };
@@ -90,9 +92,10 @@ impl Grant {
                 (Cover::Path { path: covered }, Action::Read { path } | Action::Write { path, .. }) => {
                     path.absolute() == covered
                 }
-                (Cover::Call { server, tool }, Action::Call { server: of, tool: called, .. }) => {
-                    server == of && tool == called
-                }
+                (
+                    Cover::Call { server, origin_and_tool: [origin, tool] },
+                    Action::Call { server: of, origin: is, tool: called, .. },
+                ) => (server, origin, tool) == (of, is, called),
                 (Cover::Tool, Action::Converse) => true,
                 (
                     Cover::Prefix { .. } | Cover::Words { .. } | Cover::Script { .. },
@@ -143,7 +146,9 @@ impl Grant {
             Cover::Path { path } => {
                 format!("{} of {}", code(&self.tool), code(&place(path).unwrap_or_else(|| ".".to_owned())))
             }
-            Cover::Call { server, tool } => format!("the tool {} of the MCP server {}", code(tool), code(server)),
+            Cover::Call { server, origin_and_tool: [_, tool] } => {
+                format!("the tool {} of the MCP server {}", code(tool), code(server))
+            }
             Cover::Tool => code(&self.tool),
         }
     }
@@ -157,7 +162,7 @@ impl Grant {
             Cover::Script { cwd, script } => ("script", Some(cwd), std::slice::from_ref(script)),
             Cover::Tree { path } => ("tree", Some(path), &[]),
             Cover::Path { path } => ("path", Some(path), &[]),
-            Cover::Call { server, tool } => ("call", Some(Path::new(server)), std::slice::from_ref(tool)),
+            Cover::Call { server, origin_and_tool } => ("call", Some(Path::new(server)), origin_and_tool),
             Cover::Tool => ("tool", None, &[]),
         };
         let mut rule = kind.to_owned();
@@ -178,10 +183,11 @@ impl Grant {
         let mut fields = fields.into_iter();
         let cover = match (kind.as_str(), fields.next().map(PathBuf::from)) {
             ("tool", None) => Cover::Tool,
-            ("call", Some(server)) => match (server.into_os_string().into_string(), fields.next(), fields.next()) {
-                (Ok(server), Some(tool), None) => Cover::Call { server, tool },
-                (_, _, _) => return None,
-            },
+            ("call", Some(server)) => {
+                let server = server.into_os_string().into_string().ok()?;
+                let origin_and_tool = <[String; 2]>::try_from(fields.collect::<Vec<_>>()).ok()?;
+                Cover::Call { server, origin_and_tool }
+            }
             (kind, Some(path)) if path.is_absolute() => {
                 let words: Vec<String> = fields.collect();
                 match (kind, words.as_slice()) {

@@ -330,6 +330,7 @@ proptest! {
 fn a_tool_of_a_server_is_covered_with_whatever_arguments() {
     let call = |server: &str, tool: &str, arguments: &str| Action::Call {
         server: server.to_owned(),
+        origin: "0a1b".to_owned(),
         tool: tool.to_owned(),
         arguments: arguments.into(),
         hint: crate::CallHint::None,
@@ -337,13 +338,15 @@ fn a_tool_of_a_server_is_covered_with_whatever_arguments() {
     let grant = grant(&call("s\t1", "echo", "{}"));
     assert_eq!(Grant::parse("t", &grant.rule().unwrap()), Some(grant.clone()));
     assert!(grant.covers("t", &call("s\t1", "echo", r#"{"text":"other"}"#)));
-    for other in [call("s", "echo", "{}"), call("s\t1", "other", "{}"), Action::Converse, run("echo")] {
+    let Action::Call { server, tool, arguments, hint, .. } = call("s\t1", "echo", "{}") else { panic!("a call") };
+    let impostor = Action::Call { server, origin: "ffff".to_owned(), tool, arguments, hint };
+    for other in [impostor, call("s", "echo", "{}"), call("s\t1", "other", "{}"), Action::Converse, run("echo")] {
         assert!(!grant.covers("t", &other), "{other:?}");
     }
     assert_eq!(
         grant.describe(Path::new("/w/project"), |text| format!("`{text}`")),
         "the tool `echo` of the MCP server `s\t1`"
     );
-    assert_eq!(Grant::parse("t", "call\tone"), None);
-    assert_eq!(Grant::parse("t", "call\tone\ttwo\tthree"), None);
+    assert_eq!(Grant::parse("t", "call\tone\ttwo"), None);
+    assert_eq!(Grant::parse("t", "call\tone\ttwo\tthree\tfour"), None);
 }

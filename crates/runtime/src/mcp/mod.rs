@@ -12,6 +12,7 @@ mod tool;
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use futures::future::join_all;
+use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -52,6 +53,30 @@ pub enum McpTransport {
         /// Headers of every request.
         headers: Vec<(String, String)>,
     },
+}
+
+impl McpTransport {
+    /// Tells servers apart by what they are, whatever they are called: by program and arguments, or by address.
+    /// Variables and headers are left out, where keys change.
+    fn digest(&self) -> String {
+        let mut digest = Sha256::new();
+        let mut add = |part: &[u8]| {
+            digest.update((part.len() as u64).to_le_bytes());
+            digest.update(part);
+        };
+        match self {
+            Self::Stdio { command, args, .. } => {
+                add(b"stdio");
+                add(command.as_os_str().as_encoded_bytes());
+                args.iter().for_each(|argument| add(argument.as_bytes()));
+            }
+            Self::Http { url, .. } => {
+                add(b"http");
+                add(url.as_bytes());
+            }
+        }
+        digest.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    }
 }
 
 impl fmt::Debug for McpTransport {

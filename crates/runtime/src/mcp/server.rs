@@ -83,6 +83,7 @@ impl Link {
 /// A server of a session.
 pub(super) struct Server {
     config: McpServerConfig,
+    origin: String,
     state: watch::Sender<State>,
     news: Mutex<Vec<String>>,
 }
@@ -96,7 +97,12 @@ impl std::fmt::Debug for Server {
 impl Server {
     /// Starts a server in the background.
     pub(super) fn start(config: McpServerConfig, host: McpHost, stop: CancellationToken) -> Arc<Self> {
-        let server = Arc::new(Self { config, state: watch::channel(State::Starting).0, news: Mutex::default() });
+        let server = Arc::new(Self {
+            origin: config.transport.digest(),
+            config,
+            state: watch::channel(State::Starting).0,
+            news: Mutex::default(),
+        });
         let life = Arc::clone(&server);
         tokio::spawn(async move {
             life.live(&host, &stop).await;
@@ -107,6 +113,11 @@ impl Server {
 
     pub(super) fn name(&self) -> &str {
         &self.config.name
+    }
+
+    /// A digest of what the server is.
+    pub(super) fn origin(&self) -> &str {
+        &self.origin
     }
 
     pub(super) fn call_timeout(&self) -> Duration {

@@ -84,6 +84,7 @@ impl Tool for McpTool {
         }
         let action = Action::Call {
             server: self.server.name().to_owned(),
+            origin: self.server.origin().to_owned(),
             tool: self.name.clone(),
             arguments: Arc::from(arguments.to_string()),
             hint: self.hint,
@@ -131,10 +132,10 @@ impl PreparedCall for Call {
         context: &ToolContext,
         progress: &dyn Progress,
     ) -> Result<ToolOutcome, ToolFailure> {
-        let Action::Call { server, tool, arguments, .. } = permit.into_action() else {
+        let Action::Call { server, origin, tool, arguments, .. } = permit.into_action() else {
             return Err(ToolFailure::Failed("the permit is for another kind of action".to_owned()));
         };
-        if server != self.server.name() {
+        if server != self.server.name() || origin != self.server.origin() {
             return Err(ToolFailure::Failed("the permit is for another server".to_owned()));
         }
         call::run(&self.server, tool, &arguments, context, progress).await
