@@ -33,6 +33,8 @@ mod dialect;
 #[cfg(test)]
 mod dialect_errors;
 #[cfg(test)]
+mod dialog;
+#[cfg(test)]
 mod durable;
 #[cfg(test)]
 mod examples;

@@ -40,12 +40,43 @@ async fn sto_05_a_lock_from_outside_delays_no_answer_for_ever() {
     // What was owed is paid with the next turn.
     let result = prompt(&mut agent, &session, "/say 4").await;
     assert!(result["_meta"].is_null(), "{result}");
-    let live = seen(&agent, &session);
+    // That a turn is not saved was true then; it is saved now, and a replay does not say otherwise.
+    let mut live = seen(&agent, &session);
+    live.retain(|update| !text(update).contains("could not be saved"));
     agent.kill9().await;
     let mut agent = lab.agent().await;
     let replayed = load(&mut agent, &session, &lab.project()).await;
     assert_same(&without_user(&replayed), &live, "the replay");
     assert_eq!(replayed.iter().filter(|update| kind(update) == "user_message_chunk").count(), 3);
+}
+
+/// A client that asked for notices is told by one, and sees no message that is not the model's.
+#[tokio::test]
+async fn sto_05_a_client_with_notices_is_told_by_one() {
+    let lab = Lab::new();
+    let mut agent = lab.start();
+    let capabilities = serde_json::json!({"session": {"notices": {}}});
+    let params = serde_json::json!({"protocolVersion": 1, "clientCapabilities": capabilities});
+    agent.call("initialize", params).await.expect("initialize");
+    let session = new_session(&mut agent, &lab.project()).await;
+    let mut other = open(&lab).await;
+    sqlx::query("BEGIN EXCLUSIVE").execute(&mut other).await.expect("the lock");
+    let result = prompt(&mut agent, &session, "/say 1").await;
+    assert_eq!(result["_meta"]["zeroclaw"]["persisted"], false);
+    sqlx::query("COMMIT").execute(&mut other).await.expect("the lock is given back");
+    other.close().await.expect("closed");
+    let told = seen(&agent, &session);
+    let notices: Vec<Value> = told
+        .iter()
+        .filter(|update| kind(update) == "notice")
+        .map(|update| zeroclaw_e2e::replay::value(update))
+        .collect();
+    let expected = serde_json::json!({
+        "sessionUpdate": "notice", "severity": "error", "title": "This turn could not be saved",
+        "description": "the session store does not write. It may be missing after a restart.",
+    });
+    assert_eq!(notices, [expected]);
+    assert!(!told.iter().any(|update| text(update).contains("could not be saved")));
 }
 
 /// Starts the agent so that no file it writes may become larger than so many blocks of 512 bytes: a full disk.

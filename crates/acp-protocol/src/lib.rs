@@ -37,9 +37,12 @@
 
 pub mod calls;
 mod content;
+mod elicitation;
 mod error;
 mod frame;
+mod gated;
 mod mcp;
+mod members;
 mod message;
 mod method;
 pub mod params;
@@ -48,11 +51,18 @@ pub mod result;
 mod update;
 
 pub use content::{ContentBlock, EmbeddedResource, PromptPart, ResourceBody, parse_prompt};
+pub use elicitation::{
+    ElicitationAnswer, ElicitationField, ElicitationForm, ElicitationFormat, ElicitationItems, ElicitationOption,
+    ElicitationProperty, ElicitationRequest, ElicitationScope, ElicitationValue,
+};
 pub use error::{Codes, ErrorData, ErrorKind, ErrorObject, ErrorTable};
 pub use frame::{Frame, FrameError, RequestId, ResponseOutcome};
+pub use gated::{
+    Change, CompactionStatus, Gate, GatedUpdate, NoticeSeverity, PlanContent, SubagentCapabilities, SubagentState,
+};
 pub use mcp::{McpServer, NameValue};
 pub use message::{UpdateFrame, encode_error, encode_notification, encode_request, encode_result};
-pub use method::{MethodKind, client};
+pub use method::{EXTENSION_REQUESTS, MethodKind, client};
 pub use update::{
     AvailableCommand, CallStatus, CommandInput, Location, PermissionOption, PermissionOptionKind, PermissionRequest,
     PermissionToolCall, PlanEntry, PlanPriority, PlanStatus, SessionUpdate, ToolCallContent, ToolKind, UsageCost,

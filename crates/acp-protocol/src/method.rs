@@ -37,7 +37,12 @@ pub enum MethodKind {
     Logout,
     /// `$/cancel_request`
     CancelRequest,
+    /// `_zeroclaw/status`
+    Status,
 }
+
+/// ZeroClaw's own requests, as they are advertised.
+pub const EXTENSION_REQUESTS: &[&str] = &["_zeroclaw/session/stop", "_zeroclaw/status"];
 
 impl MethodKind {
     /// Finds the method by its wire name.
@@ -61,6 +66,7 @@ impl MethodKind {
             "authenticate" => Self::Authenticate,
             "logout" => Self::Logout,
             "$/cancel_request" => Self::CancelRequest,
+            "_zeroclaw/status" => Self::Status,
             _ => return None,
         })
     }
@@ -86,6 +92,7 @@ impl MethodKind {
             Self::Authenticate => "authenticate",
             Self::Logout => "logout",
             Self::CancelRequest => "$/cancel_request",
+            Self::Status => "_zeroclaw/status",
         }
     }
 }

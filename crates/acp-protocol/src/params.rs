@@ -6,7 +6,12 @@ use std::{collections::BTreeMap, fmt};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
-use crate::McpServer;
+use crate::{McpServer, members::Members};
+
+/// The spellings of the parameters that have several.
+const SESSION_ID: &[&str] = &["sessionId", "session_id"];
+const CWD: &[&str] = &["cwd", "workspaceDir", "workspace_dir"];
+const AGENT: &[&str] = &["agentAlias", "agent_alias", "agent"];
 
 /// What is wrong with a call's parameters; one sentence for the peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,14 +24,6 @@ impl fmt::Display for ParamsError {
 }
 
 impl std::error::Error for ParamsError {}
-
-fn parse<'a, T: Deserialize<'a>>(params: Option<&'a RawValue>) -> Result<T, ParamsError> {
-    let text = params.map_or("{}", RawValue::get);
-    if text.starts_with('[') {
-        return Err(ParamsError("expected an object".to_owned()));
-    }
-    serde_json::from_str(text).map_err(|error| ParamsError(without_position(&error)))
-}
 
 /// The error's text without line and column, which mean nothing to somebody who sent one line.
 pub(crate) fn without_position(error: &serde_json::Error) -> String {
@@ -66,6 +63,16 @@ pub struct ClientCapabilities {
     pub auth_terminal: bool,
     /// `elicitation.form`
     pub elicitation_form: bool,
+    /// `session.configOptions.boolean`
+    pub boolean_options: bool,
+    /// `session.notices`
+    pub notices: bool,
+    /// `session.compaction`
+    pub compaction: bool,
+    /// `plan`
+    pub plan: bool,
+    /// `subagents`
+    pub subagents: bool,
     /// `_meta.zeroclaw.seq`: wants sequence numbers on updates.
     pub seq: bool,
 }
@@ -92,6 +99,11 @@ fn member<T: DeserializeOwned + Default>(map: &RawMap, name: &str) -> T {
     lenient(map.get(name).map(AsRef::as_ref))
 }
 
+/// Whether a capability is marked with an object; `true` is none.
+fn marked(map: &RawMap, name: &str) -> bool {
+    map.get(name).is_some_and(|raw| raw.get().starts_with('{'))
+}
+
 impl InitializeParams {
     /// Reads the parameters. Malformed ones count as absent: negotiation must not fail on what a newer client adds.
     #[must_use]
@@ -102,6 +114,8 @@ impl InitializeParams {
         let fs: RawMap = member(&capabilities, "fs");
         let auth: RawMap = member(&capabilities, "auth");
         let elicitation: RawMap = member(&capabilities, "elicitation");
+        let session: RawMap = member(&capabilities, "session");
+        let options: RawMap = member(&session, "configOptions");
         let meta: RawMap = member(&capabilities, "_meta");
         let zeroclaw: RawMap = member(&meta, "zeroclaw");
         let client = ClientCapabilities {
@@ -109,7 +123,12 @@ impl InitializeParams {
             write_text_file: member(&fs, "writeTextFile"),
             terminal: member(&capabilities, "terminal"),
             auth_terminal: member(&auth, "terminal"),
-            elicitation_form: elicitation.get("form").is_some_and(|raw| raw.get().starts_with('{')),
+            elicitation_form: marked(&elicitation, "form"),
+            boolean_options: marked(&options, "boolean"),
+            notices: marked(&session, "notices"),
+            compaction: marked(&session, "compaction"),
+            plan: marked(&capabilities, "plan"),
+            subagents: marked(&capabilities, "subagents"),
             seq: member(&zeroclaw, "seq"),
         };
         Self { client, client_name: info.name, client_version: info.version }
@@ -135,43 +154,22 @@ fn servers(raw: Option<Vec<&RawValue>>) -> Result<Vec<McpServer>, ParamsError> {
     raw.unwrap_or_default().into_iter().map(McpServer::parse).collect()
 }
 
-/// Tells an absent member from `null`, which is refused where a value is expected.
-fn present<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
-    T::deserialize(deserializer).map(Some)
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RawNewSession<'a> {
-    #[serde(alias = "workspaceDir", alias = "workspace_dir", deserialize_with = "present")]
-    cwd: Option<String>,
-    #[serde(alias = "agent_alias", alias = "agent")]
-    agent_alias: Option<String>,
-    additional_directories: Option<Vec<String>>,
-    #[serde(borrow)]
-    mcp_servers: Option<Vec<&'a RawValue>>,
-    #[serde(borrow)]
-    system_prompt: Option<&'a RawValue>,
-    #[serde(borrow, rename = "_meta")]
-    meta: Option<&'a RawValue>,
-}
-
 impl NewSessionParams {
     /// Reads the parameters; all may be missing.
     ///
     /// # Errors
     /// Wrong types, `cwd: null` among them.
     pub fn parse(params: Option<&RawValue>) -> Result<Self, ParamsError> {
-        let raw: RawNewSession<'_> = parse(params)?;
-        let meta: RawMap = lenient(raw.meta);
+        let members = Members::parse(params)?;
+        let meta: RawMap = lenient(members.raw(&["_meta"])?);
         let zeroclaw: RawMap = member(&meta, "zeroclaw");
-        let agent = raw.agent_alias.or_else(|| member::<Option<String>>(&zeroclaw, "agentAlias"));
+        let agent = members.optional(AGENT)?.or_else(|| member::<Option<String>>(&zeroclaw, "agentAlias"));
         Ok(Self {
-            cwd: raw.cwd,
+            cwd: members.present(CWD)?,
             agent: agent.map(|alias| alias.trim().to_owned()).filter(|alias| !alias.is_empty()),
-            additional_directories: raw.additional_directories.unwrap_or_default(),
-            mcp_servers: servers(raw.mcp_servers)?,
-            system_prompt: SystemPrompt::parse(raw.system_prompt)?,
+            additional_directories: members.optional(&["additionalDirectories"])?.unwrap_or_default(),
+            mcp_servers: servers(members.optional(&["mcpServers"])?)?,
+            system_prompt: SystemPrompt::parse(members.raw(&["systemPrompt"])?)?,
         })
     }
 }
@@ -191,47 +189,29 @@ pub struct LoadSessionParams {
     pub system_prompt: Option<SystemPrompt>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RawLoadSession<'a> {
-    #[serde(alias = "session_id")]
-    session_id: String,
-    #[serde(default, alias = "workspaceDir", alias = "workspace_dir")]
-    cwd: Option<String>,
-    #[serde(default)]
-    additional_directories: Option<Vec<String>>,
-    #[serde(borrow, default)]
-    mcp_servers: Option<Vec<&'a RawValue>>,
-    #[serde(borrow, default)]
-    system_prompt: Option<&'a RawValue>,
-}
-
 impl LoadSessionParams {
     /// Reads the parameters.
     ///
     /// # Errors
     /// A missing session id, wrong types, a system prompt that cannot be applied.
     pub fn parse(params: Option<&RawValue>) -> Result<Self, ParamsError> {
-        let raw: RawLoadSession<'_> = parse(params)?;
+        let members = Members::parse(params)?;
         Ok(Self {
-            session_id: raw.session_id,
-            cwd: raw.cwd,
-            additional_directories: raw.additional_directories,
-            mcp_servers: servers(raw.mcp_servers)?,
-            system_prompt: SystemPrompt::parse(raw.system_prompt)?,
+            session_id: members.required(SESSION_ID)?,
+            cwd: members.optional(CWD)?,
+            additional_directories: members.optional(&["additionalDirectories"])?,
+            mcp_servers: servers(members.optional(&["mcpServers"])?)?,
+            system_prompt: SystemPrompt::parse(members.raw(&["systemPrompt"])?)?,
         })
     }
 }
 
 /// `session/prompt`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug)]
 pub struct PromptParams<'a> {
     /// The session.
-    #[serde(alias = "session_id")]
     pub session_id: String,
     /// The prompt as it came; [`crate::parse_prompt`] reads it.
-    #[serde(borrow, alias = "content")]
     pub prompt: &'a RawValue,
 }
 
@@ -241,16 +221,15 @@ impl<'a> PromptParams<'a> {
     /// # Errors
     /// A missing session id or prompt, wrong types.
     pub fn parse(params: Option<&'a RawValue>) -> Result<Self, ParamsError> {
-        parse(params)
+        let members = Members::parse(params)?;
+        Ok(Self { session_id: members.required(SESSION_ID)?, prompt: members.required(&["prompt", "content"])? })
     }
 }
 
 /// Methods that only name a session: cancel, close, stop.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug)]
 pub struct SessionParams {
     /// The session.
-    #[serde(alias = "session_id")]
     pub session_id: String,
 }
 
@@ -260,19 +239,17 @@ impl SessionParams {
     /// # Errors
     /// A missing session id, wrong types.
     pub fn parse(params: Option<&RawValue>) -> Result<Self, ParamsError> {
-        parse(params)
+        let members = Members::parse(params)?;
+        Ok(Self { session_id: members.required(SESSION_ID)? })
     }
 }
 
 /// `session/set_mode`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug)]
 pub struct SetModeParams {
     /// The session.
-    #[serde(alias = "session_id")]
     pub session_id: String,
     /// One of the modes on offer.
-    #[serde(alias = "mode_id")]
     pub mode_id: String,
 }
 
@@ -282,22 +259,30 @@ impl SetModeParams {
     /// # Errors
     /// A missing id, wrong types.
     pub fn parse(params: Option<&RawValue>) -> Result<Self, ParamsError> {
-        parse(params)
+        let members = Members::parse(params)?;
+        Ok(Self { session_id: members.required(SESSION_ID)?, mode_id: members.required(&["modeId", "mode_id"])? })
     }
 }
 
 /// `session/set_config_option`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug)]
 pub struct SetConfigOptionParams {
     /// The session.
-    #[serde(alias = "session_id")]
     pub session_id: String,
     /// One of the options on offer.
-    #[serde(alias = "config_id")]
     pub config_id: String,
-    /// One of its values. Booleans are not on offer, so any other type is an error.
-    pub value: String,
+    /// One of its values.
+    pub value: OptionValue,
+}
+
+/// The value of an option.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "expected a value's id or a boolean")]
+pub enum OptionValue {
+    /// Of an option with several values: the value's id.
+    Id(String),
+    /// Of an option that is on or off.
+    Flag(bool),
 }
 
 impl SetConfigOptionParams {
@@ -306,7 +291,11 @@ impl SetConfigOptionParams {
     /// # Errors
     /// A missing id or value, wrong types.
     pub fn parse(params: Option<&RawValue>) -> Result<Self, ParamsError> {
-        parse(params)
+        let members = Members::parse(params)?;
+        let config_id = members.required(&["configId", "config_id"])?;
+        // What `type` says follows from the value; a client that says it wrongly is not helped by an error.
+        let value = members.required(&["value"])?;
+        Ok(Self { session_id: members.required(SESSION_ID)?, config_id, value })
     }
 }
 
@@ -367,8 +356,7 @@ impl SystemPrompt {
 }
 
 /// `session/list`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default)]
 pub struct ListSessionsParams {
     /// Only sessions of this directory.
     pub cwd: Option<String>,
@@ -382,7 +370,8 @@ impl ListSessionsParams {
     /// # Errors
     /// Wrong types.
     pub fn parse(params: Option<&RawValue>) -> Result<Self, ParamsError> {
-        parse(params)
+        let members = Members::parse(params)?;
+        Ok(Self { cwd: members.optional(&["cwd"])?, cursor: members.optional(&["cursor"])? })
     }
 }
 
@@ -397,42 +386,29 @@ pub struct SessionEventParams {
     pub text: Option<String>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RawSessionEvent<'a> {
-    #[serde(alias = "session_id")]
-    session_id: String,
-    #[serde(borrow, default)]
-    update: Option<&'a RawValue>,
-    #[serde(default)]
-    text: Option<String>,
-    #[serde(default)]
-    r#type: Option<String>,
-}
-
 impl SessionEventParams {
     /// Reads the parameters.
     ///
     /// # Errors
     /// A missing session id, wrong types.
     pub fn parse(params: Option<&RawValue>) -> Result<Self, ParamsError> {
-        let raw: RawSessionEvent<'_> = parse(params)?;
-        let update: RawMap = lenient(raw.update);
+        let members = Members::parse(params)?;
+        let session_id = members.required(SESSION_ID)?;
+        let update: RawMap = lenient(members.raw(&["update"])?);
         let named = |name: &str| member::<Option<String>>(&update, name);
         let block: RawMap = member(&update, "content");
-        let text = raw.text.or_else(|| named("content")).or_else(|| member(&block, "text")).or_else(|| named("text"));
-        let kind = named("sessionUpdate").or_else(|| named("type")).or(raw.r#type);
+        let text = members.optional(&["text"])?;
+        let text = text.or_else(|| named("content")).or_else(|| member(&block, "text")).or_else(|| named("text"));
+        let kind = named("sessionUpdate").or_else(|| named("type")).or(members.optional(&["type"])?);
         let kind = kind.unwrap_or_else(|| "event".to_owned()).chars().take(64).collect();
-        Ok(Self { session_id: raw.session_id, kind, text })
+        Ok(Self { session_id, kind, text })
     }
 }
 
 /// `$/cancel_request`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug)]
 pub struct CancelRequestParams<'a> {
     /// The request's id, raw.
-    #[serde(borrow)]
     pub request_id: &'a RawValue,
 }
 
@@ -442,16 +418,15 @@ impl<'a> CancelRequestParams<'a> {
     /// # Errors
     /// A missing id.
     pub fn parse(params: Option<&'a RawValue>) -> Result<Self, ParamsError> {
-        parse(params)
+        let members = Members::parse(params)?;
+        Ok(Self { request_id: members.required(&["requestId", "request_id"])? })
     }
 }
 
 /// `authenticate`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug)]
 pub struct AuthenticateParams {
     /// One of the advertised methods.
-    #[serde(alias = "method_id")]
     pub method_id: String,
 }
 
@@ -461,7 +436,8 @@ impl AuthenticateParams {
     /// # Errors
     /// A missing method id.
     pub fn parse(params: Option<&RawValue>) -> Result<Self, ParamsError> {
-        parse(params)
+        let members = Members::parse(params)?;
+        Ok(Self { method_id: members.required(&["methodId", "method_id"])? })
     }
 }
 

@@ -88,6 +88,16 @@ pub struct AgentCapabilities {
     /// What can be done about logins; absent when nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth: Option<AuthCapabilities>,
+    /// ZeroClaw's own methods.
+    #[serde(rename = "_meta")]
+    pub meta: Meta<ExtensionCapabilities>,
+}
+
+/// `agentCapabilities._meta.zeroclaw`: the methods beyond the protocol, by their whole names.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ExtensionCapabilities {
+    /// Requests that are served.
+    pub requests: &'static [&'static str],
 }
 
 /// Methods about logins.
@@ -215,22 +225,39 @@ pub struct Choice<'a> {
     pub description: &'a str,
 }
 
-/// An option of a session: one value out of several.
+/// An option of a session.
 #[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub struct ConfigOption<'a> {
     /// For programs.
     pub id: &'a str,
     /// For people.
     pub name: &'a str,
+    /// For people; absent when the name says it all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<&'a str>,
     /// `mode`, `model`, …: a hint for the client's display.
     pub category: &'a str,
-    /// `select`
-    pub r#type: &'static str,
-    /// The value in force.
-    pub current_value: &'a str,
-    /// All values.
-    pub options: Vec<ConfigValue<'a>>,
+    /// What can be chosen, and what is.
+    #[serde(flatten)]
+    pub kind: ConfigKind<'a>,
+}
+
+/// What can be chosen with an option.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub enum ConfigKind<'a> {
+    /// One value out of several.
+    Select {
+        /// The value in force.
+        current_value: &'a str,
+        /// All values.
+        options: Vec<ConfigValue<'a>>,
+    },
+    /// On or off; only for clients with `session.configOptions.boolean`.
+    Boolean {
+        /// Whether it is on.
+        current_value: bool,
+    },
 }
 
 /// A value of an option.
@@ -297,6 +324,32 @@ pub struct StopResult<'a> {
     pub session_id: &'a str,
     /// True.
     pub stopped: bool,
+}
+
+/// `_zeroclaw/status`
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StatusResult<'a> {
+    /// The program's version.
+    pub version: &'a str,
+    /// Active sessions of the process.
+    pub active_sessions: usize,
+    /// Active sessions at most.
+    pub max_sessions: usize,
+    /// Whether sessions outlive the process.
+    pub durable: bool,
+    /// The active sessions of the client that asks.
+    pub sessions: Vec<SessionStatus>,
+}
+
+/// One active session.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionStatus {
+    /// The session.
+    pub session_id: String,
+    /// Prompts that are not answered yet: a turn runs or is about to.
+    pub open_prompts: usize,
 }
 
 /// The answer to an injected event.

@@ -3,8 +3,11 @@
 use serde_json::{json, value::RawValue};
 
 use crate::{
-    ContentBlock, ErrorKind, ErrorObject, ErrorTable, Frame, PromptPart, RequestId, ResourceBody, ResponseOutcome,
-    SessionUpdate, UpdateFrame, encode_error, encode_result, params, parse_prompt, result,
+    Change, CompactionStatus, ContentBlock, ElicitationAnswer, ElicitationField, ElicitationForm, ElicitationOption,
+    ElicitationProperty, ElicitationRequest, ElicitationScope, ElicitationValue, ErrorKind, ErrorObject, ErrorTable,
+    Frame, Gate, GatedUpdate, NoticeSeverity, PlanContent, PlanEntry, PlanPriority, PlanStatus, PromptPart, RequestId,
+    ResourceBody, ResponseOutcome, SessionUpdate, SubagentState, UpdateFrame, encode_error, encode_result, params,
+    parse_prompt, result,
 };
 
 /// Says in one word what a line is.
@@ -167,7 +170,7 @@ fn session_ids_have_two_spellings() {
         assert_eq!(params::SessionEventParams::parse(Some(&params)).expect(key).session_id, "s-1");
     }
     let error = params::SessionParams::parse(Some(&raw(&json!({"sessionId": 7})))).expect_err("a number");
-    assert_eq!(error.to_string(), "invalid params: invalid type: integer `7`, expected a string");
+    assert_eq!(error.to_string(), "invalid params: `sessionId`: invalid type: integer `7`, expected a string");
     assert!(params::SessionParams::parse(None).is_err());
 }
 
@@ -300,5 +303,169 @@ fn lines_that_are_no_messages_have_a_kind_too() {
         let Err(error) = Frame::parse(line.as_bytes()) else { panic!("{line} is no message") };
         let error = error.to_error();
         assert_eq!((error.code, error.data.and_then(|data| data.kind).as_deref()), (code, Some(kind)));
+    }
+}
+
+#[test]
+fn two_spellings_of_one_parameter_must_agree() {
+    type Parse = fn(&RawValue) -> Result<(), String>;
+    let session: Parse = |raw| params::SessionParams::parse(Some(raw)).map(drop).map_err(|error| error.0);
+    let new: Parse = |raw| params::NewSessionParams::parse(Some(raw)).map(drop).map_err(|error| error.0);
+    let load: Parse = |raw| params::LoadSessionParams::parse(Some(raw)).map(drop).map_err(|error| error.0);
+    let prompt: Parse = |raw| params::PromptParams::parse(Some(raw)).map(drop).map_err(|error| error.0);
+    let mode: Parse = |raw| params::SetModeParams::parse(Some(raw)).map(drop).map_err(|error| error.0);
+    let event: Parse = |raw| params::SessionEventParams::parse(Some(raw)).map(drop).map_err(|error| error.0);
+    let cases: [(Parse, serde_json::Value, Option<[&str; 2]>); 14] = [
+        (session, json!({"sessionId": "s", "session_id": "s"}), None),
+        (session, json!({"sessionId": "s", "session_id": "t"}), Some(["sessionId", "session_id"])),
+        (session, json!({"sessionId": "s", "session_id": null}), Some(["sessionId", "session_id"])),
+        (new, json!({"cwd": "/a", "workspaceDir": "/a", "workspace_dir": "/a"}), None),
+        (new, json!({"cwd": "/a", "workspaceDir": "/b"}), Some(["cwd", "workspaceDir"])),
+        (new, json!({"workspaceDir": "/a", "workspace_dir": "/b"}), Some(["workspaceDir", "workspace_dir"])),
+        (new, json!({"agent": "a", "agentAlias": "b"}), Some(["agent", "agentAlias"])),
+        (new, json!({"agent": "a", "agentAlias": "a", "agent_alias": "a"}), None),
+        (load, json!({"sessionId": "s", "cwd": "/a", "workspaceDir": "/b"}), Some(["cwd", "workspaceDir"])),
+        (load, json!({"sessionId": "s", "session_id": "s", "cwd": "/a", "workspaceDir": "/a"}), None),
+        (prompt, json!({"sessionId": "s", "prompt": [{"text": "a"}], "content": [{"text": "a"}]}), None),
+        (prompt, json!({"sessionId": "s", "prompt": "a", "content": "b"}), Some(["prompt", "content"])),
+        (mode, json!({"sessionId": "s", "modeId": "a", "mode_id": "b"}), Some(["modeId", "mode_id"])),
+        (event, json!({"sessionId": "s", "session_id": "t"}), Some(["sessionId", "session_id"])),
+    ];
+    for (parse, value, differ) in cases {
+        let parsed = parse(&raw(&value));
+        match differ {
+            None => assert_eq!(parsed, Ok(()), "{value}"),
+            Some(names) => {
+                let error = parsed.expect_err("two meanings");
+                assert!(names.iter().all(|name| error.contains(&format!("`{name}`"))), "{value}: {error}");
+            }
+        }
+    }
+    let twice: Box<RawValue> = serde_json::from_str(r#"{"sessionId":"s", "sessionId":"t"}"#).expect("JSON");
+    assert_eq!(
+        params::SessionParams::parse(Some(&twice)).expect_err("two values").0,
+        "`sessionId` is given twice with different values"
+    );
+    let written: Box<RawValue> = serde_json::from_str(r#"{"sessionId":"s","session_id":"\u0073"}"#).expect("JSON");
+    assert_eq!(params::SessionParams::parse(Some(&written)).expect("one meaning").session_id, "s");
+}
+
+#[test]
+fn what_a_client_does_not_mark_with_an_object_it_does_not_have() {
+    let all = json!({"clientCapabilities": {
+        "elicitation": {"form": {}}, "plan": {}, "subagents": {},
+        "session": {"notices": {}, "compaction": {}, "configOptions": {"boolean": {}}}
+    }});
+    let gates = [Gate::Notices, Gate::Compaction, Gate::Plan, Gate::Subagents];
+    let client = params::InitializeParams::parse(Some(&raw(&all))).client;
+    assert!(client.elicitation_form && client.boolean_options);
+    assert!(gates.iter().all(|gate| client.opens(*gate)));
+    let none = json!({"clientCapabilities": {
+        "elicitation": {"form": true}, "plan": true, "subagents": null,
+        "session": {"notices": null, "compaction": false, "configOptions": {}}
+    }});
+    let client = params::InitializeParams::parse(Some(&raw(&none))).client;
+    assert_eq!(client, params::ClientCapabilities::default());
+    assert!(!gates.iter().any(|gate| client.opens(*gate)));
+}
+
+#[test]
+fn updates_that_a_client_must_ask_for_know_their_gate() {
+    let path = std::path::Path::new("/a");
+    let step = PlanEntry { content: "x", priority: PlanPriority::Low, status: PlanStatus::Pending };
+    let cases = [
+        (
+            GatedUpdate::PlanUpdate { plan: PlanContent::Items { plan_id: "p", entries: &[step] } },
+            Gate::Plan,
+            json!({"sessionUpdate": "plan_update", "plan": {"type": "items", "planId": "p",
+                "entries": [{"content": "x", "priority": "low", "status": "pending"}]}}),
+        ),
+        (
+            GatedUpdate::PlanRemoved { plan_id: "p" },
+            Gate::Plan,
+            json!({"sessionUpdate": "plan_removed", "planId": "p"}),
+        ),
+        (
+            GatedUpdate::Notice { severity: NoticeSeverity::Warning, title: "t", description: None },
+            Gate::Notices,
+            json!({"sessionUpdate": "notice", "severity": "warning", "title": "t"}),
+        ),
+        (
+            GatedUpdate::CompactionUpdate {
+                compaction_id: "c",
+                status: CompactionStatus::InProgress,
+                summary: Change::Clear,
+                error: Change::Keep,
+            },
+            Gate::Compaction,
+            json!({"sessionUpdate": "compaction_update", "compactionId": "c", "status": "in_progress", "summary": null}),
+        ),
+        (
+            GatedUpdate::SubagentUpdate {
+                session_id: "k",
+                title: Change::Set("child"),
+                description: Change::Keep,
+                capabilities: Change::Keep,
+                state: Change::Set(SubagentState::Idle { stop_reason: Some("end_turn") }),
+                cwd: Change::Set(path),
+                additional_directories: Change::Keep,
+            },
+            Gate::Subagents,
+            json!({"sessionUpdate": "subagent_update", "sessionId": "k", "title": "child", "cwd": "/a",
+                "state": {"state": "idle", "stopReason": "end_turn"}}),
+        ),
+    ];
+    for (update, gate, wire) in cases {
+        assert_eq!(serde_json::to_value(&update).expect("JSON"), wire);
+        assert_eq!(update.gate(), gate, "{wire}");
+    }
+}
+
+#[test]
+fn a_form_keeps_the_order_of_its_fields() {
+    let options = [ElicitationOption { value: "a", title: "A", description: None }];
+    let field = |name, property| ElicitationField { name, title: None, description: None, property };
+    let properties = [
+        field(
+            "z",
+            ElicitationProperty::String {
+                min_length: None,
+                max_length: None,
+                pattern: None,
+                format: None,
+                default: None,
+                values: None,
+                one_of: Some(&options),
+            },
+        ),
+        field("a", ElicitationProperty::Boolean { default: Some(true) }),
+    ];
+    let request = ElicitationRequest {
+        scope: ElicitationScope::Session { session_id: "s", tool_call_id: Some("c") },
+        message: "m",
+        requested_schema: ElicitationForm { title: None, description: None, properties: &properties, required: &["z"] },
+    };
+    assert_eq!(
+        serde_json::to_string(&request).expect("JSON"),
+        concat!(
+            r#"{"mode":"form","sessionId":"s","toolCallId":"c","message":"m","requestedSchema":{"type":"object","#,
+            r#""properties":{"z":{"type":"string","oneOf":[{"const":"a","title":"A"}]},"a":{"type":"boolean","default":true}},"#,
+            r#""required":["z"]}}"#
+        )
+    );
+}
+
+#[test]
+fn answers_to_a_form_say_what_the_user_did() {
+    let answer = |value| ElicitationAnswer::parse(&raw(&value));
+    let content = [("a".to_owned(), ElicitationValue::Text("x".to_owned()))].into();
+    assert_eq!(answer(json!({"action": "accept", "content": {"a": "x"}})), Some(ElicitationAnswer::Accept(content)));
+    assert_eq!(answer(json!({"action": "accept"})), Some(ElicitationAnswer::Accept([].into())));
+    assert_eq!(answer(json!({"action": "decline", "content": null})), Some(ElicitationAnswer::Decline));
+    assert_eq!(answer(json!({"action": "cancel"})), Some(ElicitationAnswer::Cancel));
+    for bad in
+        [json!({"action": "agree"}), json!({"content": {}}), json!(null), json!({"action": {"action": "accept"}})]
+    {
+        assert_eq!(answer(bad.clone()), None, "{bad}");
     }
 }

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::ContentBlock;
 
-/// One update. Variants that a client must ask for are sent to nobody else: official types fail on unknown ones.
+/// One update that every client understands. What a client must ask for is a [`crate::GatedUpdate`].
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "sessionUpdate", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum SessionUpdate<'a> {

@@ -142,10 +142,9 @@ fn every_result_is_read_whole() {
     let options = [result::ConfigOption {
         id: "model",
         name: "Model",
+        description: None,
         category: "model",
-        r#type: "select",
-        current_value: "v",
-        options: values,
+        kind: result::ConfigKind::Select { current_value: "v", options: values },
     }];
     let choices = [result::Choice { id: "full", name: "Full", description: "all" }];
     let modes = || result::ModeState { current_mode_id: "full", available_modes: &choices };
@@ -252,7 +251,10 @@ fn every_call_is_understood() {
     let mode = raw(&calls::SetMode { session_id: "s", mode_id: "full" });
     assert_eq!(params::SetModeParams::parse(Some(&mode)).unwrap().mode_id, "full");
     let option = raw(&calls::SetConfigOption { session_id: "s", config_id: "mode", value: "full" });
-    assert_eq!(params::SetConfigOptionParams::parse(Some(&option)).unwrap().value, "full");
+    assert_eq!(
+        params::SetConfigOptionParams::parse(Some(&option)).unwrap().value,
+        params::OptionValue::Id("full".to_owned())
+    );
     let login = raw(&calls::Authenticate { method_id: "m" });
     assert_eq!(params::AuthenticateParams::parse(Some(&login)).unwrap().method_id, "m");
     let list = raw(&calls::ListSessions { cwd: Some("/p"), cursor: Some("c") });

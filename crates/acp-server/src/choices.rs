@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use zeroclaw_acp_protocol::result::{Choice, ConfigOption, ConfigValue, ModeState};
+use zeroclaw_acp_protocol::{
+    params::{ClientCapabilities, OptionValue},
+    result::{Choice, ConfigKind, ConfigOption, ConfigValue, ModeState},
+};
 use zeroclaw_policy::{Level, Ruleset};
 use zeroclaw_runtime::{model::Thinking, turn::Agent};
 
@@ -24,6 +27,9 @@ const THINKING: &str = "thought_level";
 
 /// The value that leaves it to the vendor.
 const DEFAULT_LEVEL: &str = "default";
+
+/// The option for the model's reasoning: whether clients are told of it.
+const THOUGHTS: &str = "thoughts";
 
 /// All modes, the strictest first.
 const MODES: [(Level, Choice<'static>); 3] = [
@@ -49,6 +55,8 @@ pub(crate) struct Chosen {
     model: String,
     /// What the client wants; it is kept over a model that has no such level.
     thinking: Option<Thinking>,
+    /// Whether the model's reasoning is shown.
+    thoughts: bool,
 }
 
 /// The stored form of [`Chosen`]. Members that are missing or not on offer any more mean the agent's own.
@@ -59,6 +67,8 @@ struct Stored {
     model: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     thinking: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thoughts: Option<bool>,
     spent: Spent,
 }
 
@@ -68,12 +78,18 @@ pub(crate) enum Changed {
     Mode,
     Model,
     Thinking,
+    Thoughts,
 }
 
 impl Chosen {
     /// What the agent's configuration says.
     pub(crate) fn of(entry: &AgentEntry) -> Self {
-        Self { level: entry.rules.level.min(entry.max_level), model: entry.model.clone(), thinking: None }
+        Self {
+            level: entry.rules.level.min(entry.max_level),
+            model: entry.model.clone(),
+            thinking: None,
+            thoughts: true,
+        }
     }
 
     /// What was stored with the session, as far as it is still on offer.
@@ -88,6 +104,7 @@ impl Chosen {
             drop(chosen.set_model(entry, &model));
         }
         chosen.thinking = stored.thinking.as_deref().and_then(Thinking::from_name);
+        chosen.thoughts = stored.thoughts.unwrap_or(true);
         (chosen, stored.spent)
     }
 
@@ -97,6 +114,7 @@ impl Chosen {
             mode: Some(self.level.as_str().to_owned()),
             model: Some(self.model.clone()),
             thinking: self.thinking.map(|level| level.as_str().to_owned()),
+            thoughts: (!self.thoughts).then_some(false),
             spent: spent.clone(),
         };
         serde_json::to_vec(&stored).unwrap_or_default()
@@ -153,13 +171,32 @@ impl Chosen {
         own.into_iter().chain(levels).collect()
     }
 
-    pub(crate) fn set_option(&mut self, entry: &AgentEntry, option: &str, value: &str) -> Result<Changed, CallError> {
-        match option {
-            MODE => self.set_mode(entry, value),
-            MODEL => self.set_model(entry, value),
-            THINKING => self.set_thinking(entry, value),
+    /// Sets an option. What a client was not offered it may set all the same: it has the value the right way.
+    pub(crate) fn set_option(
+        &mut self,
+        entry: &AgentEntry,
+        option: &str,
+        value: &OptionValue,
+    ) -> Result<Changed, CallError> {
+        match (option, value) {
+            (MODE, OptionValue::Id(id)) => self.set_mode(entry, id),
+            (MODEL, OptionValue::Id(id)) => self.set_model(entry, id),
+            (THINKING, OptionValue::Id(id)) => self.set_thinking(entry, id),
+            (THOUGHTS, OptionValue::Flag(on)) => {
+                self.thoughts = *on;
+                Ok(Changed::Thoughts)
+            }
+            (MODE | MODEL | THINKING, OptionValue::Flag(_)) => {
+                Err(CallError::params("`value` must be the id of a value"))
+            }
+            (THOUGHTS, OptionValue::Id(_)) => Err(CallError::params("`value` must be a boolean")),
             _ => Err(CallError::params("there is no such option in this session")),
         }
+    }
+
+    /// Whether the model's reasoning is shown.
+    pub(crate) fn shows_thoughts(&self) -> bool {
+        self.thoughts
     }
 
     /// The agent's rules at the chosen level.
@@ -190,16 +227,9 @@ impl Chosen {
         ModeState { current_mode_id: self.mode(), available_modes: modes }
     }
 
-    /// The options, complete.
-    pub(crate) fn options<'a>(&'a self, entry: &'a AgentEntry) -> Vec<ConfigOption<'a>> {
-        let select = |id, name, current_value, options| ConfigOption {
-            id,
-            name,
-            category: id,
-            r#type: "select",
-            current_value,
-            options,
-        };
+    /// The options, complete as far as the client understands them: a strict one fails on a kind that it did not
+    /// ask for. This is the only place where options are made.
+    pub(crate) fn options<'a>(&'a self, entry: &'a AgentEntry, client: ClientCapabilities) -> Vec<ConfigOption<'a>> {
         let modes = offered(entry).map(|(_, choice)| ConfigValue {
             value: choice.id,
             name: choice.name,
@@ -207,6 +237,13 @@ impl Chosen {
         });
         let models =
             entry.models.iter().map(|choice| ConfigValue { value: &choice.id, name: &choice.name, description: None });
+        let select = |id, name, current_value, options| ConfigOption {
+            id,
+            name,
+            description: None,
+            category: id,
+            kind: ConfigKind::Select { current_value, options },
+        };
         let mut all = vec![
             select(MODE, "Mode", self.mode(), modes.collect()),
             select(MODEL, "Model", &self.model, models.collect()),
@@ -216,6 +253,15 @@ impl Chosen {
             let now = self.thinking(entry).map_or(DEFAULT_LEVEL, Thinking::as_str);
             let value = |(value, name)| ConfigValue { value, name, description: None };
             all.push(select(THINKING, "Thought level", now, levels.into_iter().map(value).collect()));
+        }
+        if client.boolean_options {
+            all.push(ConfigOption {
+                id: THOUGHTS,
+                name: "Show thoughts",
+                description: Some("Whether the model's reasoning is shown and kept"),
+                category: "_display",
+                kind: ConfigKind::Boolean { current_value: self.thoughts },
+            });
         }
         all
     }

@@ -56,7 +56,8 @@ pub(crate) enum PeerAnswer {
 #[derive(Debug)]
 struct Asked {
     session: Arc<str>,
-    answers: mpsc::Sender<PeerAnswer>,
+    number: u64,
+    answers: mpsc::Sender<(u64, PeerAnswer)>,
     /// It is being withdrawn: an answer does not count any more.
     void: bool,
 }
@@ -195,16 +196,20 @@ impl Client {
 
     /// Prepares a request to the client; answers arrive at `answers`. `None` when too many are open.
     /// The question and its withdrawal both travel through `pump`.
-    pub(crate) fn ask(self: &Arc<Self>, pump: &Arc<Pump>, answers: mpsc::Sender<PeerAnswer>) -> Option<Question> {
+    pub(crate) fn ask(
+        self: &Arc<Self>,
+        pump: &Arc<Pump>,
+        answers: mpsc::Sender<(u64, PeerAnswer)>,
+    ) -> Option<Question> {
         let number = self.next_ask.fetch_add(1, Ordering::Relaxed);
         let name: Box<str> = format!("zc-out-{number}").into();
         let mut asked = lock(&self.asked);
         if asked.len() >= MAX_ASKED {
             return None;
         }
-        asked.insert(name.clone(), Asked { session: pump.session(), answers, void: false });
+        asked.insert(name.clone(), Asked { session: pump.session(), number, answers, void: false });
         let (client, pump) = (Arc::clone(self), Arc::clone(pump));
-        Some(Question { client, pump, id: RequestId::from_plain_text(&name), name, answered: false })
+        Some(Question { client, pump, id: RequestId::from_plain_text(&name), number, name, answered: false })
     }
 
     /// Hands an answer to whoever asked; late and invented ones are ignored.
@@ -213,17 +218,19 @@ impl Client {
         let sender = {
             let mut asked = lock(&self.asked);
             match asked.get(name) {
-                Some(question) if !question.void => asked.remove(name).map(|question| question.answers),
+                Some(question) if !question.void => {
+                    asked.remove(name).map(|question| (question.number, question.answers))
+                }
                 Some(_) | None => None,
             }
         };
-        let Some(sender) = sender else { return };
+        let Some((number, sender)) = sender else { return };
         let answer = match outcome {
             ResponseOutcome::Result(raw) => PeerAnswer::Result(raw.to_owned()),
             ResponseOutcome::Error(_) => PeerAnswer::Error,
         };
         // Capacity is one per client asked, so this fails only when nobody waits any more.
-        let _nobody_waits = sender.try_send(answer);
+        let _nobody_waits = sender.try_send((number, answer));
     }
 
     /// The session is cancelled. What the client answers from now on comes after its cancel, and must not overtake it on
@@ -251,6 +258,7 @@ pub(crate) struct Question {
     client: Arc<Client>,
     pump: Arc<Pump>,
     id: RequestId,
+    number: u64,
     name: Box<str>,
     answered: bool,
 }
@@ -265,11 +273,12 @@ impl Question {
         self.pump.line(&self.client, line);
     }
 
-    /// Whether its client has answered it.
-    pub(crate) fn is_open(&self) -> bool {
-        lock(&self.client.asked).contains_key(&self.name)
+    /// What an answer to it carries.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
+    /// Its answer has come: it is not withdrawn.
     pub(crate) fn settle(&mut self) {
         self.answered = true;
     }

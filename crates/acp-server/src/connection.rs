@@ -6,15 +6,15 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 use zeroclaw_acp_protocol::{
-    ErrorKind, ErrorTable, Frame, FrameError, MethodKind, PROTOCOL_VERSION, RequestId,
+    EXTENSION_REQUESTS, ErrorKind, ErrorTable, Frame, FrameError, MethodKind, PROTOCOL_VERSION, RequestId,
     params::{
         AuthenticateParams, CancelRequestParams, InitializeParams, ListSessionsParams, LoadSessionParams,
         NewSessionParams, PromptParams, SessionEventParams, SessionParams, SetConfigOptionParams, SetModeParams,
     },
     result::{
-        AgentCapabilities, AuthCapabilities, AuthMethod, Empty, Implementation, InitializeMeta, InitializeResult,
-        ListSessionsResult, McpCapabilities, Meta, PromptCapabilities, SessionCapabilities, SessionInfo,
-        SystemPromptCapability, SystemPromptModes,
+        AgentCapabilities, AuthCapabilities, AuthMethod, Empty, ExtensionCapabilities, Implementation, InitializeMeta,
+        InitializeResult, ListSessionsResult, McpCapabilities, Meta, PromptCapabilities, SessionCapabilities,
+        SessionInfo, SessionStatus, StatusResult, SystemPromptCapability, SystemPromptModes,
     },
 };
 use zeroclaw_acp_transport::{Connection, Rejected};
@@ -113,6 +113,10 @@ impl ClientConnection {
             MethodKind::SessionEvent => self.session_event(Some(id), params),
             MethodKind::Authenticate => self.authenticate(id, params),
             MethodKind::Logout => self.logout(id),
+            MethodKind::Status => {
+                self.status(id);
+                Ok(())
+            }
             MethodKind::CancelRequest => {
                 self.cancel_request(params);
                 self.client.respond(id, Ok(&Empty {}));
@@ -153,7 +157,8 @@ impl ClientConnection {
                 | MethodKind::SetMode
                 | MethodKind::SetConfigOption
                 | MethodKind::Authenticate
-                | MethodKind::Logout,
+                | MethodKind::Logout
+                | MethodKind::Status,
             )
             | None => tracing::debug!(method, "a notification was ignored"),
         }
@@ -183,6 +188,7 @@ impl ClientConnection {
                     }),
                 },
                 auth: self.server.has_logins().then_some(AuthCapabilities { logout: Some(Empty {}) }),
+                meta: Meta { zeroclaw: ExtensionCapabilities { requests: EXTENSION_REQUESTS } },
             },
             agent_info: Implementation { name: "zeroclaw-acp", title: "ZeroClaw ACP", version: settings.version },
             auth_methods: auth_methods(entry.as_deref(), self.client.capabilities().auth_terminal),
@@ -193,6 +199,24 @@ impl ClientConnection {
                     session_timeout_secs: settings.session_timeout.as_secs(),
                 },
             },
+        };
+        self.client.respond(id, Ok(&result));
+    }
+
+    /// What the process and this client's sessions are doing; other clients' sessions are only counted.
+    fn status(&self, id: &RequestId) {
+        let settings = &self.server.settings;
+        let (active_sessions, held) = self.server.active(&self.client);
+        let sessions = held
+            .iter()
+            .map(|session| SessionStatus { session_id: session.id.to_string(), open_prompts: session.open_prompts() })
+            .collect();
+        let result = StatusResult {
+            version: settings.version,
+            active_sessions,
+            max_sessions: settings.max_sessions,
+            durable: self.server.durable().is_some(),
+            sessions,
         };
         self.client.respond(id, Ok(&result));
     }

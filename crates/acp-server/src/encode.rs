@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use serde::Serialize;
 use serde_json::value::RawValue;
 use zeroclaw_acp_protocol as wire;
-use zeroclaw_acp_protocol::{ContentBlock, EmbeddedResource, SessionUpdate, ToolCallContent, UsageCost};
+use zeroclaw_acp_protocol::{ContentBlock, EmbeddedResource, GatedUpdate, SessionUpdate, ToolCallContent, UsageCost};
 use zeroclaw_runtime::{
     tool::{Location, PlanEntry, PlanPriority, PlanStatus, ToolContent, ToolKind},
     turn::{CallStatus, StopReason, TurnEvent},
@@ -64,6 +65,15 @@ pub(crate) fn event(out: &mut Vec<u8>, event: &TurnEvent<'_>, cost: Option<Usage
 
 /// Writes one update object. Everything in it has string keys and no foreign numbers, so writing into memory cannot fail.
 pub(crate) fn write(out: &mut Vec<u8>, update: &SessionUpdate<'_>) {
+    write_any(out, update);
+}
+
+/// The same for an update that a client must have asked for.
+pub(crate) fn write_gated(out: &mut Vec<u8>, update: &GatedUpdate<'_>) {
+    write_any(out, update);
+}
+
+fn write_any(out: &mut Vec<u8>, update: &impl Serialize) {
     if let Err(error) = serde_json::to_writer(out, update) {
         tracing::error!(%error, "an update could not be encoded");
     }

@@ -231,6 +231,14 @@ impl Shared {
         lock(&self.sessions).live.get(id).cloned()
     }
 
+    /// How many sessions are active, and which of them the client holds, in the order of their ids.
+    pub(crate) fn active(&self, client: &Arc<Client>) -> (usize, Vec<Arc<LiveSession>>) {
+        let table = lock(&self.sessions);
+        let mut held: Vec<_> = table.live.values().filter(|session| session.is_held_by(client)).cloned().collect();
+        held.sort_by(|one, other| one.id.cmp(&other.id));
+        (table.slots, held)
+    }
+
     /// Ends every session that the client holds and waits until they are stored.
     pub(crate) async fn end_sessions_of(&self, client: &Arc<Client>) {
         let held: Vec<Arc<LiveSession>> = {

@@ -6,7 +6,8 @@ use serde_json::value::RawValue;
 use zeroclaw_acp_protocol::{
     Frame, McpServer, MethodKind, NameValue, PromptPart, RequestId,
     params::{
-        AuthenticateParams, InitializeParams, ListSessionsParams, LoadSessionParams, NewSessionParams, PromptParams,
+        AuthenticateParams, InitializeParams, ListSessionsParams, LoadSessionParams, NewSessionParams, OptionValue,
+        PromptParams,
         SessionEventParams, SessionParams, SetConfigOptionParams, SetModeParams,
     },
     parse_prompt,
@@ -149,7 +150,7 @@ fn ids_in_the_other_spelling() {
     let option = r#"{"session_id":"s","config_id":"mode","value":"full"}"#;
     check::<v1::SetSessionConfigOptionRequest>(&[("an option", option, |raw| {
         SetConfigOptionParams::parse(Some(raw))
-            .is_ok_and(|params| (params.config_id.as_str(), params.value.as_str()) == ("mode", "full"))
+            .is_ok_and(|params| params.config_id == "mode" && params.value == OptionValue::Id("full".to_owned()))
     })]);
     check::<v1::AuthenticateRequest>(&[("a login", r#"{"method_id":"m"}"#, |raw| {
         AuthenticateParams::parse(Some(raw)).is_ok_and(|params| params.method_id == "m")

@@ -13,15 +13,16 @@ use proptest::{
 use serde::Serialize;
 use serde_json::{Value, json, value::RawValue};
 use zeroclaw_acp_protocol::{
-    AvailableCommand, CallStatus, CommandInput, ContentBlock, EmbeddedResource, ErrorKind, ErrorObject, ErrorTable,
-    Frame, Location, MethodKind, PermissionOption, PermissionOptionKind, PermissionRequest, PermissionToolCall,
-    PlanEntry, PlanPriority, PlanStatus, RequestId, SessionUpdate, ToolCallContent, ToolKind, UpdateFrame, UsageCost,
-    Withdrawal, client, encode_error, encode_notification, encode_request, encode_result,
+    AvailableCommand, CallStatus, CommandInput, ContentBlock, EXTENSION_REQUESTS, EmbeddedResource, ErrorKind,
+    ErrorObject, ErrorTable, Frame, Location, MethodKind, PermissionOption, PermissionOptionKind, PermissionRequest,
+    PermissionToolCall, PlanEntry, PlanPriority, PlanStatus, RequestId, SessionUpdate, ToolCallContent, ToolKind,
+    UpdateFrame, UsageCost, Withdrawal, client, encode_error, encode_notification, encode_request, encode_result,
     result::{
-        AgentCapabilities, AuthCapabilities, AuthMethod, Choice, ConfigOption, ConfigOptionsResult, ConfigValue, Empty,
-        EventResult, Implementation, InitializeMeta, InitializeResult, ListSessionsResult, LoadSessionResult,
-        McpCapabilities, Meta, ModeState, NewSessionResult, PromptCapabilities, PromptMeta, PromptResult, PromptUsage,
-        SessionCapabilities, SessionInfo, StopResult, SystemPromptCapability, SystemPromptModes,
+        AgentCapabilities, AuthCapabilities, AuthMethod, Choice, ConfigKind, ConfigOption, ConfigOptionsResult,
+        ConfigValue, Empty, EventResult, ExtensionCapabilities, Implementation, InitializeMeta, InitializeResult,
+        ListSessionsResult, LoadSessionResult, McpCapabilities, Meta, ModeState, NewSessionResult, PromptCapabilities,
+        PromptMeta, PromptResult, PromptUsage, SessionCapabilities, SessionInfo, SessionStatus, StatusResult,
+        StopResult, SystemPromptCapability, SystemPromptModes,
     },
 };
 use zeroclaw_schema_judges::Judge;
@@ -31,6 +32,7 @@ use crate::made::{all_of, id, maybe, one_of, path, raw, some, text};
 all_of!(pub(crate) METHODS: MethodKind {
     Initialize, SessionNew, SessionLoad, SessionResume, SessionPrompt, SessionCancel, SessionClose, SessionStop,
     SessionList, SessionDelete, SessionFork, SetMode, SetConfigOption, SessionEvent, Authenticate, Logout, CancelRequest,
+    Status,
 });
 all_of!(TOOL_KINDS: ToolKind { Read, Edit, Delete, Move, Search, Execute, Think, Fetch, Other });
 all_of!(CALL_STATUSES: CallStatus { Pending, InProgress, Completed, Failed });
@@ -102,6 +104,15 @@ fn answers(kind: MethodKind) -> BoxedStrategy<String> {
                 answer(&id, &EventResult { session_id: &session_id, r#type: &kind, status: "processed" })
             })
             .boxed(),
+        MethodKind::Status => (id(), text(), any::<(usize, usize, bool)>(), some((text(), any::<usize>())))
+            .prop_map(|(id, version, (active_sessions, max_sessions, durable), sessions)| {
+                let sessions = sessions
+                    .into_iter()
+                    .map(|(session_id, open_prompts)| SessionStatus { session_id, open_prompts })
+                    .collect();
+                answer(&id, &StatusResult { version: &version, active_sessions, max_sessions, durable, sessions })
+            })
+            .boxed(),
         MethodKind::SessionCancel
         | MethodKind::SessionClose
         | MethodKind::SessionDelete
@@ -139,6 +150,7 @@ fn capabilities() -> BoxedStrategy<AgentCapabilities> {
                 mcp_capabilities: McpCapabilities { http, sse },
                 session_capabilities,
                 auth,
+                meta: Meta { zeroclaw: ExtensionCapabilities { requests: EXTENSION_REQUESTS } },
             }
         })
         .boxed()
@@ -180,9 +192,15 @@ fn initialize() -> BoxedStrategy<String> {
 struct OwnOption {
     id: String,
     name: String,
+    description: Option<String>,
     category: String,
-    current: String,
-    values: Vec<(String, String, Option<String>)>,
+    kind: OwnKind,
+}
+
+#[derive(Clone, Debug)]
+enum OwnKind {
+    Select(String, Vec<(String, String, Option<String>)>),
+    Boolean(bool),
 }
 
 impl OwnOption {
@@ -190,26 +208,36 @@ impl OwnOption {
         ConfigOption {
             id: &self.id,
             name: &self.name,
+            description: self.description.as_deref(),
             category: &self.category,
-            r#type: "select",
-            current_value: &self.current,
-            options: self
-                .values
-                .iter()
-                .map(|(value, name, description)| ConfigValue { value, name, description: description.as_deref() })
-                .collect(),
+            kind: match &self.kind {
+                OwnKind::Boolean(current_value) => ConfigKind::Boolean { current_value: *current_value },
+                OwnKind::Select(current_value, values) => ConfigKind::Select {
+                    current_value,
+                    options: values
+                        .iter()
+                        .map(|(value, name, description)| ConfigValue {
+                            value,
+                            name,
+                            description: description.as_deref(),
+                        })
+                        .collect(),
+                },
+            },
         }
     }
 }
 
 fn config_options() -> BoxedStrategy<Vec<OwnOption>> {
     let values = some((text(), text(), maybe(text())));
-    some((text(), text(), text(), text(), values).prop_map(|(id, name, category, current, values)| OwnOption {
+    let select = (text(), values).prop_map(|(current, values)| OwnKind::Select(current, values));
+    let kind = prop_oneof![select, any::<bool>().prop_map(OwnKind::Boolean)];
+    some((text(), text(), maybe(text()), text(), kind).prop_map(|(id, name, description, category, kind)| OwnOption {
         id,
         name,
+        description,
         category,
-        current,
-        values,
+        kind,
     }))
 }
 
@@ -306,6 +334,7 @@ fn answer_name(kind: MethodKind) -> &'static str {
         MethodKind::Authenticate => "authenticate",
         MethodKind::Logout => "logout",
         MethodKind::CancelRequest => "$/cancel_request",
+        MethodKind::Status => "_zeroclaw/status",
     }
 }
 

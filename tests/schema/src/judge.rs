@@ -39,8 +39,8 @@ fn answer_to(kind: MethodKind) -> Official {
         MethodKind::Logout => response::<v1::LogoutResponse>(),
         // Notifications; whoever sends one with an id gets an empty answer.
         MethodKind::SessionCancel | MethodKind::CancelRequest => Official::Dialect,
-        // ZeroClaw's own method, and its own use of a name.
-        MethodKind::SessionStop | MethodKind::SessionEvent => Official::Dialect,
+        // ZeroClaw's own methods, and its own use of a name.
+        MethodKind::SessionStop | MethodKind::Status | MethodKind::SessionEvent => Official::Dialect,
     }
 }
 

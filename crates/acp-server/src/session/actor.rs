@@ -12,7 +12,7 @@ use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use zeroclaw_acp_protocol::{
     AvailableCommand, CommandInput, ErrorKind, RequestId, SessionUpdate,
-    params::SessionEventParams,
+    params::{OptionValue, SessionEventParams},
     result::{Empty, EventResult, StopResult},
 };
 use zeroclaw_runtime::{model::Message, turn::Flow};
@@ -319,7 +319,7 @@ impl Actor {
         }
     }
 
-    fn set_option(&self, client: Arc<Client>, id: RequestId, option: &str, value: &str) {
+    fn set_option(&self, client: Arc<Client>, id: RequestId, option: &str, value: &OptionValue) {
         if self.running.is_none() && self.scene.renew() {
             self.commands();
         }

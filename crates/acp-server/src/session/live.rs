@@ -12,7 +12,10 @@ use std::{
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use zeroclaw_acp_protocol::{RequestId, params::SessionEventParams};
+use zeroclaw_acp_protocol::{
+    RequestId,
+    params::{OptionValue, SessionEventParams},
+};
 use zeroclaw_session_store::StoreError;
 
 use crate::client::{Client, lock};
@@ -62,7 +65,7 @@ pub(crate) enum Input {
         client: Arc<Client>,
         id: RequestId,
         option: String,
-        value: String,
+        value: OptionValue,
     },
     /// A replay failed before any client had the session: it does not stay.
     Unshown {
@@ -194,6 +197,11 @@ impl LiveSession {
     /// Resolves when the session has ended.
     pub(crate) async fn ended(&self) {
         self.ended.cancelled().await;
+    }
+
+    /// How many prompts are not answered yet.
+    pub(crate) fn open_prompts(&self) -> usize {
+        lock(&self.prompts).len()
     }
 
     pub(crate) fn is_held_by(&self, client: &Arc<Client>) -> bool {

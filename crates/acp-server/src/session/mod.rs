@@ -4,6 +4,7 @@
 pub(crate) mod actor;
 mod approvals;
 pub(crate) mod copy;
+mod dialog;
 pub(crate) mod live;
 mod mcp;
 pub(crate) mod open;
@@ -13,4 +14,4 @@ mod repair;
 mod talk;
 mod turn;
 
-pub(crate) use pump::Pump;
+pub(crate) use pump::{Notice, Pump};

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, oneshot};
-use zeroclaw_acp_protocol::{ContentBlock, RequestId, SessionUpdate, UpdateFrame};
+use zeroclaw_acp_protocol::{ContentBlock, GatedUpdate, NoticeSeverity, RequestId, SessionUpdate, UpdateFrame};
 use zeroclaw_runtime::turn::Flow;
 use zeroclaw_session_store::{
     EventKind, EventRecord, MessageRecord, SessionPatch, SessionStore, StoreError, TurnEnd, TurnStart,
@@ -32,6 +32,17 @@ const PAGE: u32 = 512;
 
 /// Told to a client that asked for numbers: its prompt's number in the log.
 const ACCEPTED: &str = "_zeroclaw/session/accepted";
+
+/// Something the user should know that is not the model's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Notice<'a> {
+    /// Of the message, for clients that get it as one; unique in the session.
+    pub(crate) id: &'a str,
+    pub(crate) severity: NoticeSeverity,
+    /// One line, not empty, without a final period.
+    pub(crate) title: &'a str,
+    pub(crate) description: Option<&'a str>,
+}
 
 /// The client and request that a prompt's events come from: it knows its own words.
 type Origin = (Arc<Client>, RequestId);
@@ -196,6 +207,50 @@ impl Pump {
     /// Queues a line for one client behind everything that was queued before.
     pub(crate) fn line(&self, client: &Arc<Client>, line: Vec<u8>) {
         self.push(Item::Line(Arc::clone(client), line));
+    }
+
+    /// Tells one client something that is state of now, not history.
+    pub(crate) fn tell(&self, client: &Arc<Client>, update: &SessionUpdate<'_>) {
+        let mut encoded = Vec::new();
+        encode::write(&mut encoded, update);
+        self.tell_encoded(client, &encoded);
+    }
+
+    /// Tells one client something of a kind that it must have asked for; false, and nothing, when it has not.
+    /// This is the only way out for such updates.
+    pub(crate) fn tell_gated(&self, client: &Arc<Client>, update: &GatedUpdate<'_>) -> bool {
+        if !client.capabilities().opens(update.gate()) {
+            return false;
+        }
+        let mut encoded = Vec::new();
+        encode::write_gated(&mut encoded, update);
+        self.tell_encoded(client, &encoded);
+        true
+    }
+
+    /// Tells every client a notice, live only: those that did not ask for notices get it as a message of the agent.
+    pub(crate) fn notice(&self, notice: &Notice<'_>) {
+        for client in self.clients() {
+            self.notice_to(&client, notice);
+        }
+    }
+
+    fn notice_to(&self, client: &Arc<Client>, notice: &Notice<'_>) {
+        let Notice { id, severity, title, description } = *notice;
+        if self.tell_gated(client, &GatedUpdate::Notice { severity, title, description }) {
+            return;
+        }
+        let text = match description {
+            Some(description) => format!("\n\n[{title}: {description}]"),
+            None => format!("\n\n[{title}]"),
+        };
+        self.tell(client, &SessionUpdate::AgentMessageChunk { content: ContentBlock::text(&text), message_id: id });
+    }
+
+    fn tell_encoded(&self, client: &Arc<Client>, encoded: &[u8]) {
+        let mut line = Vec::new();
+        UpdateFrame::new(&self.session).write(&mut line, encoded, None);
+        self.line(client, line);
     }
 
     /// Sends the log as it is now to one client, then calls `done`.
@@ -381,14 +436,17 @@ impl Worker {
     }
 
     /// Says in its place that the store could not read something: a conversation with a hole must not look whole.
-    fn gap(&self, out: &mut Vec<u8>, seq: u64) {
-        let text = "[A part of this conversation is damaged in the session store and was left out.]";
-        let message_id = format!("gap-{seq}");
+    fn gap(&self, out: &mut Vec<u8>, client: &Client, seq: u64) {
+        let title = "A part of this conversation is damaged in the session store and was left out";
         let mut update = Vec::new();
-        encode::write(
-            &mut update,
-            &SessionUpdate::AgentMessageChunk { content: ContentBlock::text(text), message_id: &message_id },
-        );
+        let notice = GatedUpdate::Notice { severity: NoticeSeverity::Warning, title, description: None };
+        if client.capabilities().opens(notice.gate()) {
+            encode::write_gated(&mut update, &notice);
+        } else {
+            let (text, message_id) = (format!("[{title}.]"), format!("gap-{seq}"));
+            let content = ContentBlock::text(&text);
+            encode::write(&mut update, &SessionUpdate::AgentMessageChunk { content, message_id: &message_id });
+        }
         self.frame.write(out, &update, None);
     }
 
@@ -416,7 +474,7 @@ impl Worker {
                     let mut expected = first;
                     for event in &page {
                         if event.seq != expected {
-                            self.gap(out, expected);
+                            self.gap(out, client, expected);
                         }
                         expected = event.seq + 1;
                         self.write(out, event, numbered);

@@ -14,18 +14,15 @@ use zeroclaw_acp_protocol::{
 };
 use zeroclaw_policy::Decision;
 use zeroclaw_runtime::{
-    tool::{ToolContent, ToolKind, show},
-    turn::{Answer, Approval, ApprovalRequest, Approver, Asker, Standing},
+    tool::ToolContent,
+    turn::{Approval, ApprovalRequest, Approver, Standing},
 };
 
 use super::turn::TurnScene;
 use crate::{
-    client::{PeerAnswer, Question},
+    client::{Client, PeerAnswer, Question},
     encode,
 };
-
-/// Choices of one question, at most: more do not fit a dialog.
-const MAX_CHOICES: usize = 32;
 
 /// The back-channel of one turn.
 pub(super) struct Talk {
@@ -46,41 +43,80 @@ impl Talk {
         Self { scene, turn_taking: Mutex::new(()) }
     }
 
+    pub(super) fn session(&self) -> &str {
+        &self.scene.id
+    }
+
     async fn ask(&self, tool_call: PermissionToolCall<'_>, options: &[PermissionOption<'_>]) -> Reply {
-        let _turn = self.turn_taking.lock().await;
-        let clients = self.scene.pump.clients();
-        let (sender, mut answers) = mpsc::channel(clients.len().max(1));
         let params = PermissionRequest { session_id: &self.scene.id, tool_call, options };
-        // Dropping a question withdraws it, whether this future is dropped or another client answered first.
-        let mut questions: Vec<Question> = Vec::with_capacity(clients.len());
-        for client in &clients {
-            if let Some(question) = client.ask(&self.scene.pump, sender.clone()) {
-                question.send(method::REQUEST_PERMISSION, &params);
-                questions.push(question);
-            }
-        }
-        drop(sender);
-        if questions.is_empty() {
-            return Reply::Nobody("no client is there to ask");
-        }
-        let Ok(answer) = timeout(self.scene.server.settings.session_timeout, answers.recv()).await else {
-            return Reply::Nobody("nobody answered in time");
-        };
-        for question in &mut questions {
-            if !question.is_open() {
-                question.settle();
-            }
-        }
-        match answer {
-            Some(PeerAnswer::Result(raw)) => match PermissionOutcome::parse(&raw) {
+        let send = |question: &Question, (): &()| question.send(method::REQUEST_PERMISSION, &params);
+        match self.first_answer(&mut |_| Some(()), send).await {
+            Got::Answer((), PeerAnswer::Result(raw)) => match PermissionOutcome::parse(&raw) {
                 Some(PermissionOutcome::Selected(option)) => Reply::Option(option),
                 Some(PermissionOutcome::Cancelled) => Reply::Withdrawn,
                 None => Reply::Nobody("the client's answer could not be understood"),
             },
-            Some(PeerAnswer::Error) => Reply::Nobody("the client answered with an error"),
-            None => Reply::Nobody("the client is gone"),
+            Got::Answer((), PeerAnswer::Error) => Reply::Nobody("the client answered with an error"),
+            Got::Nobody => Reply::Nobody("no client is there to ask"),
+            Got::Late => Reply::Nobody("nobody answered in time"),
+            Got::Gone => Reply::Nobody("the client is gone"),
         }
     }
+
+    /// Asks every client that `way_of` knows a way for, and waits for the first answer; the other clients' questions are
+    /// withdrawn. An error counts only when nobody is left who may answer.
+    pub(super) async fn first_answer<W: Send + Sync>(
+        &self,
+        way_of: &mut (dyn FnMut(&Client) -> Option<W> + Send),
+        send: impl Fn(&Question, &W) + Send,
+    ) -> Got<W> {
+        let _turn = self.turn_taking.lock().await;
+        let clients = self.scene.pump.clients();
+        let (sender, mut answers) = mpsc::channel(clients.len().max(1));
+        // Dropping a question withdraws it, whether this future is dropped or another client answered first.
+        let mut questions: Vec<(Question, W)> = Vec::with_capacity(clients.len());
+        for client in &clients {
+            if let Some(way) = way_of(client)
+                && let Some(question) = client.ask(&self.scene.pump, sender.clone())
+            {
+                send(&question, &way);
+                questions.push((question, way));
+            }
+        }
+        drop(sender);
+        if questions.is_empty() {
+            return Got::Nobody;
+        }
+        let waiting = timeout(self.scene.server.settings.session_timeout, async {
+            loop {
+                let (number, answer) = answers.recv().await?;
+                let at = questions.iter().position(|(question, _)| question.number() == number);
+                let Some(at) = at else { continue };
+                let (mut question, way) = questions.swap_remove(at);
+                question.settle();
+                if matches!(answer, PeerAnswer::Result(_)) || questions.is_empty() {
+                    return Some((way, answer));
+                }
+            }
+        });
+        match waiting.await {
+            Ok(Some((way, answer))) => Got::Answer(way, answer),
+            Ok(None) => Got::Gone,
+            Err(_) => Got::Late,
+        }
+    }
+}
+
+/// How a question ended that clients were asked in one way or another.
+pub(super) enum Got<W> {
+    /// The first answer, and how it was asked for.
+    Answer(W, PeerAnswer),
+    /// There is no client that can be asked.
+    Nobody,
+    /// Time is up.
+    Late,
+    /// The last client that was asked has gone.
+    Gone,
 }
 
 #[async_trait]
@@ -137,52 +173,6 @@ impl Approver for Talk {
             },
             Reply::Withdrawn => Approval::NoDecision("the client closed the question".to_owned()),
             Reply::Nobody(why) => Approval::NoDecision(why.to_owned()),
-        }
-    }
-}
-
-#[async_trait]
-impl Asker for Talk {
-    async fn ask(&self, call_id: &str, question: &str, choices: &[String]) -> Answer {
-        if choices.is_empty() {
-            return Answer::Unsupported("this client can only be asked with a list of choices".to_owned());
-        }
-        if choices.len() > MAX_CHOICES {
-            return Answer::Unsupported(format!("a question has at most {MAX_CHOICES} choices"));
-        }
-        // What a model wrote is shown with its hidden characters visible; the answer is the choice as it was written.
-        let names: Vec<String> = choices.iter().map(|choice| show::line(choice)).collect();
-        let title = show::title(question);
-        let ids: Vec<String> = (0..choices.len()).map(|index| format!("choice-{index}")).collect();
-        let mut options: Vec<PermissionOption<'_>> = ids
-            .iter()
-            .zip(&names)
-            .map(|(id, name)| PermissionOption { option_id: id, name, kind: PermissionOptionKind::AllowOnce })
-            .collect();
-        options.push(PermissionOption {
-            option_id: "no-answer",
-            name: "None of these",
-            kind: PermissionOptionKind::RejectOnce,
-        });
-        let shown = [ToolContent::Text(show::text(question))];
-        let tool_call = PermissionToolCall {
-            tool_call_id: call_id,
-            title: &title,
-            name: "ask_user",
-            kind: encode::kind(ToolKind::Other),
-            status: CallStatus::Pending,
-            content: &encode::content(&shown),
-            locations: &[],
-            raw_input: None,
-        };
-        match Talk::ask(self, tool_call, &options).await {
-            Reply::Option(option) => match ids.iter().position(|id| *id == option).and_then(|index| choices.get(index))
-            {
-                Some(choice) => Answer::Choice(choice.clone()),
-                None => Answer::None("the user chose none of these".to_owned()),
-            },
-            Reply::Withdrawn => Answer::None("the user closed the question".to_owned()),
-            Reply::Nobody(why) => Answer::None(why.to_owned()),
         }
     }
 }

@@ -14,9 +14,12 @@ use futures::FutureExt as _;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 use zeroclaw_acp_protocol::{
-    ContentBlock, ErrorKind, RequestId, SessionUpdate, UpdateFrame, UsageCost,
-    params::SystemPrompt,
-    result::{ConfigOptionsResult, LoadSessionResult, Meta, NewSessionResult, PromptMeta, PromptResult, PromptUsage},
+    ContentBlock, ErrorKind, NoticeSeverity, RequestId, SessionUpdate, UsageCost,
+    params::{ClientCapabilities, OptionValue, SystemPrompt},
+    result::{
+        ConfigKind, ConfigOptionsResult, LoadSessionResult, Meta, NewSessionResult, PromptMeta, PromptResult,
+        PromptUsage,
+    },
 };
 use zeroclaw_runtime::{
     model::Message,
@@ -24,7 +27,7 @@ use zeroclaw_runtime::{
 };
 use zeroclaw_session_store::{Batch, EventKind, MessageRecord, SessionPatch, TurnEnd, TurnStart, TurnState};
 
-use super::{Pump, mcp::SessionMcp, talk::Talk};
+use super::{Notice, Pump, mcp::SessionMcp, talk::Talk};
 use crate::{
     agents::{AgentEntry, AgentTable},
     choices::{self, Changed, Chosen},
@@ -128,7 +131,7 @@ impl TurnScene {
             *chosen = chosen.carried_to(&entry);
             chosen.clone()
         };
-        self.tell(&SessionUpdate::ConfigOptionUpdate { config_options: &chosen.options(&entry) }, None);
+        self.tell_options(&chosen, &entry, None);
         *lock(&self.entry) = Arc::new(entry);
         true
     }
@@ -239,7 +242,7 @@ impl TurnScene {
         let system = system.map_err(|_| Broken::Panic)?;
         let talk = Arc::new(Talk::new(Arc::clone(self)));
         let price = chosen.model(&entry).and_then(|model| model.price.clone());
-        let sink = Sink { scene: self, turn, price };
+        let sink = Sink { scene: self, turn, price, thoughts: chosen.shows_thoughts() };
         // Notes stand behind the prompt, so that a prompt that is a command stays one.
         let prompt = notes.into_iter().fold(text, |prompt, note| format!("{prompt}\n\n{note}"));
         let input = TurnInput {
@@ -317,18 +320,20 @@ impl TurnScene {
 
     /// Chooses, or lists what can be chosen.
     fn choose(&self, id: &str, wanted: Option<&str>) -> String {
-        let changed = wanted.map(|wanted| self.change(None, |chosen, entry| chosen.set_option(entry, id, wanted)));
+        let value = wanted.map(|wanted| OptionValue::Id(wanted.to_owned()));
+        let changed = value.map(|value| self.change(None, |chosen, entry| chosen.set_option(entry, id, &value)));
         let (entry, chosen) = (self.entry(), lock(&self.chosen).clone());
-        let options = chosen.options(&entry);
+        let options = chosen.options(&entry, ClientCapabilities::default());
         let Some(option) = options.iter().find(|option| option.id == id) else { return String::new() };
+        let ConfigKind::Select { current_value, options: values } = &option.kind else { return String::new() };
         let mut text = match changed {
-            Some(Ok(())) => return format!("{} is now `{}`.", option.name, option.current_value),
+            Some(Ok(())) => return format!("{} is now `{current_value}`.", option.name),
             Some(Err(error)) => format!("{}.\n\n", error.message),
             None => String::new(),
         };
         text.push_str(&format!("{}:\n", option.name));
-        for value in &option.options {
-            let mark = if value.value == option.current_value { " (in force)" } else { "" };
+        for value in values {
+            let mark = if value.value == *current_value { " (in force)" } else { "" };
             text.push_str(&format!("\n- `{}` {}{mark}", value.value, value.name));
         }
         text
@@ -339,7 +344,7 @@ impl TurnScene {
         let (entry, chosen) = (self.entry(), lock(&self.chosen).clone());
         let modes = Chosen::modes(&entry);
         let modes = chosen.mode_state(&modes);
-        let config_options = &chosen.options(&entry);
+        let config_options = &chosen.options(&entry, client.capabilities());
         match how {
             Presented::New => {
                 let workspace_dir = (!self.server.settings.strict).then_some(self.workspace.cwd.as_path());
@@ -364,11 +369,10 @@ impl TurnScene {
             (chosen.clone(), changed)
         };
         self.keep(&lock(&self.spent));
-        let options = chosen.options(&entry);
         if changed == Changed::Mode {
             self.tell(&SessionUpdate::CurrentModeUpdate { current_mode_id: chosen.mode() }, None);
         }
-        self.tell(&SessionUpdate::ConfigOptionUpdate { config_options: &options }, by);
+        self.tell_options(&chosen, &entry, by);
         Ok(())
     }
 
@@ -378,17 +382,22 @@ impl TurnScene {
         self.pump.patch(SessionPatch { config, ..SessionPatch::default() });
     }
 
+    /// Tells every client (but one) the options, as far as it understands them.
+    fn tell_options(&self, chosen: &Chosen, entry: &AgentEntry, but: Option<&Arc<Client>>) {
+        for client in self.pump.clients() {
+            if but.is_none_or(|but| !Arc::ptr_eq(but, &client)) {
+                let config_options = &chosen.options(entry, client.capabilities());
+                self.pump.tell(&client, &SessionUpdate::ConfigOptionUpdate { config_options });
+            }
+        }
+    }
+
     /// Tells every client (but one) something that is state of now, not history.
     pub(super) fn tell(&self, update: &SessionUpdate<'_>, but: Option<&Arc<Client>>) {
-        let mut encoded = Vec::new();
-        encode::write(&mut encoded, update);
         for client in self.pump.clients() {
-            if but.is_some_and(|but| Arc::ptr_eq(but, &client)) {
-                continue;
+            if but.is_none_or(|but| !Arc::ptr_eq(but, &client)) {
+                self.pump.tell(&client, update);
             }
-            let mut line = Vec::new();
-            UpdateFrame::new(&self.id).write(&mut line, &encoded, None);
-            self.pump.line(&client, line);
         }
     }
 
@@ -424,14 +433,13 @@ impl TurnScene {
 
     /// Tells the user before the answer: an answer that is not on disk must not look like one that is.
     async fn warn_unsaved(&self, turn: u64) {
-        let text =
-            "\n\n[This turn could not be saved: the session store does not write. It may be missing after a restart.]";
-        let message_id = format!("w-{turn}");
-        let update = SessionUpdate::AgentMessageChunk { content: ContentBlock::text(text), message_id: &message_id };
-        match self.pump.event(EventKind::Update, None, |out| encode::write(out, &update)) {
-            Flow::Ready | Flow::Full => {}
-        }
-        // Whether this is stored does not matter any more: it says that it is not.
+        let id = format!("w-{turn}");
+        self.pump.notice(&Notice {
+            id: &id,
+            severity: NoticeSeverity::Error,
+            title: "This turn could not be saved",
+            description: Some("the session store does not write. It may be missing after a restart."),
+        });
         let _saved = self.pump.barrier().await;
     }
 
@@ -487,11 +495,16 @@ struct Sink<'a> {
     turn: u64,
     /// Of the model that the turn began with.
     price: Option<Price>,
+    /// Whether the client wants to see the reasoning.
+    thoughts: bool,
 }
 
 #[async_trait]
 impl TurnSink for Sink<'_> {
     fn emit(&self, event: TurnEvent<'_>) -> Flow {
+        if !self.thoughts && matches!(event, TurnEvent::Thought { .. }) {
+            return Flow::Ready;
+        }
         let cost = match &event {
             TurnEvent::Usage { counted, .. } => {
                 let mut spent = lock(&self.scene.spent);

@@ -327,7 +327,8 @@ async fn ask(context: &ToolContext, question: &str, choices: &[String]) -> Resul
     match answer {
         Answer::Choice(choice) => {
             let mut outcome = said(format!("The user answered: {choice}"));
-            outcome.content = vec![ToolContent::Text(format!("{question}\n\n{}", outcome.model_text))];
+            // What both wrote is shown with its hidden characters visible; the model gets the answer as it is.
+            outcome.content = vec![ToolContent::Text(show::text(&format!("{question}\n\n{}", outcome.model_text)))];
             Ok(outcome)
         }
         Answer::None(why) => Ok(said(format!("The user gave no answer: {why}"))),
