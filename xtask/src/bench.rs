@@ -2,6 +2,7 @@
 //! a ratio survives the change of machine. The server is driven over its pipes, as an editor drives it.
 
 mod agent;
+mod sandbox;
 mod start;
 mod stream;
 mod table;
@@ -25,12 +26,25 @@ pub(crate) enum Bench {
     Start(StartOptions),
     /// Updates a second through one whole turn, and the turn over HTTP next to a bare reader.
     Stream(StreamOptions),
+    /// A confined command next to the same without a sandbox, and to a bare spawn.
+    Sandbox(SandboxOptions),
 }
 
 /// Options of `bench start`.
 #[derive(Debug, Args)]
 pub(crate) struct StartOptions {
     /// How often each program is started.
+    #[arg(long, default_value_t = 40)]
+    runs: usize,
+    /// Exit with 1 when a target is missed.
+    #[arg(long)]
+    check: bool,
+}
+
+/// Options of `bench sandbox`.
+#[derive(Debug, Args)]
+pub(crate) struct SandboxOptions {
+    /// How often the command is run in each way; the median counts.
     #[arg(long, default_value_t = 40)]
     runs: usize,
     /// Exit with 1 when a target is missed.
@@ -57,6 +71,7 @@ pub(crate) fn run(workspace: &Workspace, command: &Bench) -> Result<Verdict> {
     match command {
         Bench::Start(options) => start::run(&programs, options),
         Bench::Stream(options) => stream::run(&programs, options),
+        Bench::Sandbox(options) => sandbox::run(&programs, options),
     }
 }
 

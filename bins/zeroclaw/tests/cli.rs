@@ -79,7 +79,7 @@ fn the_doctor_names_what_is_there_and_fails_on_what_is_broken() {
     let output = run(home.path(), &["doctor"]);
     let report = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{report}");
-    assert!(report.contains("none: commands run with your rights after approval"), "{report}");
+    assert!(report.contains(" sandbox   "), "{report}");
     assert!(report.contains("builtin"), "{report}");
     assert!(!home.path().join(".zeroclaw").exists(), "the doctor makes nothing");
 
@@ -94,6 +94,30 @@ fn the_doctor_names_what_is_there_and_fails_on_what_is_broken() {
     let output = run(home.path(), &["doctor"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stdout).contains("FAIL agent"), "{}", text(&output.stdout));
+}
+
+/// A sandbox that was configured and is missing silently became none.
+#[test]
+fn the_doctor_says_what_confines_commands() {
+    let home = TempDir::new().unwrap();
+    fs::create_dir(home.path().join(".zeroclaw")).unwrap();
+    let missing = if cfg!(target_os = "macos") { "landlock" } else { "seatbelt" };
+    let cases = [
+        (
+            "none",
+            0,
+            "note sandbox   none (switched off by configuration): commands run with all your rights".to_owned(),
+        ),
+        (missing, 1, format!("FAIL sandbox   the configured sandbox `{missing}` cannot be used here")),
+    ];
+    for (backend, code, expected) in cases {
+        let config = format!("[sandbox]\nbackend = \"{backend}\"\n");
+        fs::write(home.path().join(".zeroclaw").join("config.toml"), config).unwrap();
+        let output = run(home.path(), &["doctor"]);
+        let report = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(code), "{report}");
+        assert!(report.contains(&expected), "{report}");
+    }
 }
 
 #[test]

@@ -6,7 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use zeroclaw_acp_protocol::params::{SystemPrompt, SystemPromptMode};
+use zeroclaw_acp_protocol::{
+    ErrorKind,
+    params::{SystemPrompt, SystemPromptMode},
+};
 use zeroclaw_policy::{Root, RootKind, Ruleset};
 use zeroclaw_runtime::{
     jail::Jail,
@@ -46,6 +49,8 @@ pub(crate) struct Workspace {
 impl Workspace {
     /// Resolves and opens the directories. Blocking.
     pub(crate) fn open(request: &Request, entry: &AgentEntry) -> Result<Self, CallError> {
+        // Before anything is opened: a session whose commands cannot be confined as the operator wants is none.
+        entry.settings.sandbox.check().map_err(|error| CallError::new(ErrorKind::Internal, error.to_string()))?;
         let cwd = match request.cwd.as_deref() {
             None | Some(".") => None,
             Some(text) => {
@@ -72,7 +77,7 @@ impl Workspace {
             (None, Ok(own)) => own.clone(),
             (None, Err(_)) => {
                 let message = "the agent's workspace cannot be opened";
-                return Err(CallError::new(zeroclaw_acp_protocol::ErrorKind::Internal, message));
+                return Err(CallError::new(ErrorKind::Internal, message));
             }
         };
         let mut roots = vec![Root::new(cwd.clone(), RootKind::Session)];

@@ -11,7 +11,7 @@ use crate::schema::{PRICE_TABLE, Section, family_names};
 use crate::settings::{Place, Setting, Settings, Source};
 use crate::types::{
     AcpConfig, AgentConfig, ClientMcpServers, Config, DEFAULT_PROFILE, ErrorCodes, Level, ModelConfig, PriceConfig,
-    RiskProfile, RuntimeProfile, StoreConfig, SyncMode,
+    RiskProfile, RuntimeProfile, SandboxBackend, SandboxConfig, StoreConfig, SyncMode,
 };
 use crate::value::Value;
 
@@ -61,6 +61,7 @@ fn target(
     let section: Box<dyn Fn(String) -> Section> = match (first.to_ascii_lowercase().as_str(), rest) {
         ("acp", []) => return Ok(Some((Section::Acp, name))),
         ("autonomy", []) => return Ok(Some((Section::Autonomy, name))),
+        ("sandbox", []) => return Ok(Some((Section::Sandbox, name))),
         ("store", []) => return Ok(Some((Section::Store, name))),
         ("agents", [_, ..]) => Box::new(Section::Agent),
         ("risk_profiles", [_, ..]) => Box::new(Section::Risk),
@@ -129,6 +130,9 @@ pub(crate) fn build(settings: &Settings, source: &Source, env: &Env) -> Config {
         match section {
             Section::Root => values().for_each(|(_, reader)| reader.path(&mut config.data_dir)),
             Section::Acp => values().for_each(|(setting, reader)| put_acp(&mut config.acp, setting, &reader)),
+            Section::Sandbox => {
+                values().for_each(|(setting, reader)| put_sandbox(&mut config.sandbox, setting, &reader))
+            }
             Section::Store => values().for_each(|(_, reader)| put_store(&mut config.store, &reader)),
             Section::Autonomy => {
                 values().for_each(|(setting, reader)| put_risk(&mut config.autonomy, setting, &reader))
@@ -363,6 +367,30 @@ fn put_runtime(profile: &mut RuntimeProfile, setting: &Setting, reader: &Reader<
         "shell_timeout_secs" => profile.shell_timeout_secs = reader.whole(),
         "max_context_tokens" => reader.count(&mut profile.max_context_tokens),
         "max_output_tokens" => reader.count(&mut profile.max_output_tokens),
+        _ => {}
+    }
+}
+
+fn put_sandbox(sandbox: &mut SandboxConfig, setting: &Setting, reader: &Reader<'_>) {
+    let number = |default: u64| reader.whole().unwrap_or(default);
+    match setting.key.name {
+        "backend" => {
+            sandbox.backend = match reader.word() {
+                "landlock" => SandboxBackend::Landlock,
+                "seatbelt" => SandboxBackend::Seatbelt,
+                "none" => SandboxBackend::None,
+                _ => SandboxBackend::Auto,
+            }
+        }
+        "readable" => reader.paths(&mut sandbox.readable),
+        "writable" => reader.paths(&mut sandbox.writable),
+        "local_sockets" => sandbox.local_sockets = reader.flag().unwrap_or(sandbox.local_sockets),
+        "pass_env" => reader.list(&mut sandbox.pass_env),
+        "max_cpu_secs" => sandbox.max_cpu_secs = number(sandbox.max_cpu_secs),
+        "max_memory_mb" => sandbox.max_memory_mb = reader.whole(),
+        "max_file_mb" => sandbox.max_file_mb = number(sandbox.max_file_mb),
+        "max_open_files" => sandbox.max_open_files = number(sandbox.max_open_files),
+        "max_processes" => sandbox.max_processes = number(sandbox.max_processes),
         _ => {}
     }
 }

@@ -30,5 +30,5 @@ pub use crate::paths::{Paths, resolve_paths};
 pub use crate::secret::Secret;
 pub use crate::types::{
     AcpConfig, AgentConfig, ClientMcpServers, Config, ErrorCodes, Level, ModelConfig, PriceConfig, RiskProfile,
-    RuntimeProfile, StoreConfig, SyncMode,
+    RuntimeProfile, SandboxBackend, SandboxConfig, StoreConfig, SyncMode,
 };

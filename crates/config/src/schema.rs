@@ -16,6 +16,7 @@ pub(crate) enum Section {
     Price(ModelRef),
     Risk(String),
     Runtime(String),
+    Sandbox,
     Store,
 }
 
@@ -31,6 +32,7 @@ impl Section {
             Self::Price(_) => PRICE,
             Self::Risk(_) => RISK,
             Self::Runtime(_) => RUNTIME,
+            Self::Sandbox => SANDBOX,
             Self::Store => STORE,
         }
     }
@@ -43,7 +45,7 @@ impl Section {
     /// Says whether a key that resembles none of ours is an error rather than somebody else's.
     pub(crate) fn is_closed(&self) -> bool {
         match self {
-            Self::Acp | Self::Store => true,
+            Self::Acp | Self::Sandbox | Self::Store => true,
             Self::Root
             | Self::Agent(_)
             | Self::Autonomy
@@ -64,6 +66,7 @@ impl Section {
             | Self::Model(_)
             | Self::Price(_)
             | Self::Runtime(_)
+            | Self::Sandbox
             | Self::Store => &[],
         }
     }
@@ -79,6 +82,7 @@ impl Section {
             Self::Price(model) => vec!["providers", "models", model.family.as_str(), &model.alias, PRICE_TABLE],
             Self::Risk(name) => vec!["risk_profiles", name],
             Self::Runtime(name) => vec!["runtime_profiles", name],
+            Self::Sandbox => vec!["sandbox"],
             Self::Store => vec!["store"],
         }
     }
@@ -97,7 +101,7 @@ impl Section {
     /// Says whether the section exists without being written.
     pub(crate) fn is_implied(&self) -> bool {
         match self {
-            Self::Root | Self::Acp | Self::Autonomy | Self::Store => true,
+            Self::Root | Self::Acp | Self::Autonomy | Self::Sandbox | Self::Store => true,
             Self::Risk(name) | Self::Runtime(name) => name == DEFAULT_PROFILE,
             Self::Agent(_) | Self::Model(_) | Self::Price(_) => false,
         }
@@ -122,8 +126,8 @@ const fn with_default(name: &'static str, kind: Kind, default: &'static str) -> 
 }
 
 /// Returns the names of our tables and keys at the root of the file.
-pub(crate) const TOP_LEVEL: [&str; 8] =
-    ["acp", "agents", "autonomy", "data_dir", "providers", "risk_profiles", "runtime_profiles", "store"];
+pub(crate) const TOP_LEVEL: [&str; 9] =
+    ["acp", "agents", "autonomy", "data_dir", "providers", "risk_profiles", "runtime_profiles", "sandbox", "store"];
 
 /// Lists the names of all families.
 pub(crate) fn family_names() -> impl Iterator<Item = &'static str> {
@@ -227,6 +231,23 @@ const RUNTIME: &[Key] = &[
     key("shell_timeout_secs", SECONDS),
     key("max_context_tokens", OPTIONAL_COUNT),
     key("max_output_tokens", OPTIONAL_COUNT),
+];
+
+/// Numbers of megabytes that multiply without overflowing; a million of them is a terabyte.
+const MEGABYTES: Kind = Kind::Whole { min: 1, max: 1_000_000_000 };
+
+const SANDBOX: &[Key] = &[
+    with_default("backend", Kind::Choice(&["auto", "landlock", "seatbelt", "none"]), "auto"),
+    key("readable", Kind::Paths),
+    key("writable", Kind::Paths),
+    with_default("local_sockets", Kind::Flag, "false"),
+    key("pass_env", Kind::List),
+    with_default("max_cpu_secs", SECONDS, "3600"),
+    key("max_memory_mb", MEGABYTES),
+    with_default("max_file_mb", MEGABYTES, "16384"),
+    // Below this many a shell cannot even start its pipes.
+    with_default("max_open_files", Kind::Whole { min: 16, max: 1_000_000 }, "8192"),
+    with_default("max_processes", Kind::Whole { min: 8, max: 1_000_000 }, "1024"),
 ];
 
 const STORE: &[Key] = &[with_default("sync", Kind::Choice(&["off", "turn", "always"]), "turn")];

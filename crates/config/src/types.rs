@@ -24,6 +24,8 @@ pub struct Config {
     pub runtime_profiles: BTreeMap<String, RuntimeProfile>,
     /// The base of the profile `default`: `[autonomy]`.
     pub autonomy: RiskProfile,
+    /// What confines the processes of tools: `[sandbox]`.
+    pub sandbox: SandboxConfig,
     /// The session store: `[store]`.
     pub store: StoreConfig,
     /// Where data is kept, when the configuration says so; the final answer is in [`Paths`](crate::Paths).
@@ -163,6 +165,62 @@ pub enum ErrorCodes {
     Zeroclaw,
     /// The codes of the official protocol.
     Spec,
+}
+
+/// Names what confines the processes of tools.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SandboxBackend {
+    /// What the system has, nothing where it has none.
+    #[default]
+    Auto,
+    /// Landlock and seccomp, on Linux.
+    Landlock,
+    /// `sandbox-exec`, on macOS.
+    Seatbelt,
+    /// Nothing.
+    None,
+}
+
+/// Configures the sandbox and the limits of the processes that tools start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SandboxConfig {
+    /// What confines them.
+    pub backend: SandboxBackend,
+    /// Paths that they can read besides the session's directories and the usual ones; written like forbidden paths.
+    pub readable: Vec<String>,
+    /// Paths that they can write besides the session's directories; written like forbidden paths.
+    pub writable: Vec<String>,
+    /// Whether they may use the sockets of the file system wherever those lie.
+    pub local_sockets: bool,
+    /// Variables of the environment that they get besides the usual ones.
+    pub pass_env: Vec<String>,
+    /// Seconds of processor time of one process.
+    pub max_cpu_secs: u64,
+    /// Megabytes of writable memory of one process; absent means as much as the machine has.
+    pub max_memory_mb: Option<u64>,
+    /// Megabytes of one file.
+    pub max_file_mb: u64,
+    /// Open files of one process.
+    pub max_open_files: u64,
+    /// Processes of one command at once.
+    pub max_processes: u64,
+}
+
+impl Default for SandboxConfig {
+    fn default() -> Self {
+        Self {
+            backend: SandboxBackend::Auto,
+            readable: Vec::new(),
+            writable: Vec::new(),
+            local_sockets: false,
+            pass_env: Vec::new(),
+            max_cpu_secs: 3600,
+            max_memory_mb: None,
+            max_file_mb: 16_384,
+            max_open_files: 8192,
+            max_processes: 1024,
+        }
+    }
 }
 
 /// Configures one agent.

@@ -30,6 +30,8 @@ pub enum Action {
         cwd: RootedPath,
         /// The command as the model wrote it, for display only.
         shown: String,
+        /// Whether it may use the network. Whoever is asked is told, and no "always" is offered.
+        network: bool,
     },
     /// Calls a tool of an MCP server.
     Call {
@@ -78,7 +80,8 @@ impl Action {
         match self {
             Self::Read { path } => format!("{tool}\u{0}read\u{0}{}", path.absolute().display()),
             Self::Write { path, .. } => format!("{tool}\u{0}write\u{0}{}", path.absolute().display()),
-            Self::Run { argv, cwd, .. } => {
+            Self::Run { argv, cwd, network, .. } => {
+                let tool = if *network { format!("{tool}\u{0}network") } else { tool.to_owned() };
                 format!("{tool}\u{0}run\u{0}{}\u{0}{}", cwd.absolute().display(), argv.join("\u{0}"))
             }
             Self::Call { server, origin, tool: name, .. } => {

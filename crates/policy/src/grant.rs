@@ -50,7 +50,9 @@ impl Grant {
         let cover = match action {
             Action::Read { path } => Cover::Path { path: path.absolute().to_owned() },
             Action::Write { path, .. } => by_place(path),
-            Action::Run { argv, cwd, .. } => by_words(argv, cwd.absolute()),
+            // The network is asked about each time: the same words may send something else.
+            Action::Run { network: true, .. } => return None,
+            Action::Run { argv, cwd, network: false, .. } => by_words(argv, cwd.absolute()),
             Action::Call { server, origin, tool, .. } => {
                 Cover::Call { server: server.clone(), origin_and_tool: [origin.clone(), tool.clone()] }
             }
@@ -71,6 +73,7 @@ impl Grant {
     #[must_use]
     pub fn covers(&self, tool: &str, action: &Action) -> bool {
         self.tool == tool
+            && !matches!(action, Action::Run { network: true, .. })
             && match (&self.cover, action) {
                 (Cover::Prefix { cwd, words }, Action::Run { argv, cwd: here, .. }) => {
                     here.absolute() == cwd

@@ -108,7 +108,13 @@ fn reasons(rules: &Ruleset, roots: &Roots, tool: &str, action: &Action) -> Vec<R
                 reasons.push(deny("the file lies in a read-only directory".to_owned()));
             }
         }
-        Action::Run { cwd, .. } => reasons.extend(forbidden(rules, cwd.absolute())),
+        Action::Run { cwd, network, .. } => {
+            reasons.extend(forbidden(rules, cwd.absolute()));
+            if *network && rules.level == Level::Supervised {
+                let text = "the command runs with network".to_owned();
+                reasons.push(Reason { decision: Decision::Ask, text });
+            }
+        }
         Action::Call { .. } | Action::Converse => {}
     }
     reasons

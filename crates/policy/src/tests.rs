@@ -68,7 +68,12 @@ fn write(text: &str) -> Action {
 }
 
 fn run() -> Action {
-    Action::Run { argv: vec!["ls".into()], cwd: roots().locate(".").expect("inside"), shown: "ls".into() }
+    Action::Run {
+        argv: vec!["ls".into()],
+        cwd: roots().locate(".").expect("inside"),
+        shown: "ls".into(),
+        network: false,
+    }
 }
 
 #[test]
@@ -126,4 +131,19 @@ fn scopes_tell_actions_apart() {
         [read("a").scope("t"), write("a").scope("t"), write("b").scope("t"), run().scope("t"), run().scope("u")];
     let distinct: std::collections::BTreeSet<&String> = scopes.iter().collect();
     assert_eq!(distinct.len(), scopes.len());
+}
+
+/// Whoever approves a command has to be told that it may talk to others.
+#[test]
+fn the_network_asks_also_where_commands_do_not() {
+    let run = |network| {
+        let cwd = roots().locate(".").expect("inside");
+        Action::Run { argv: vec!["ls".into()], cwd, shown: "ls".into(), network }
+    };
+    let rules = Ruleset { auto_approve: vec!["shell".into()], ..Ruleset::new(Level::Supervised) };
+    assert!(matches!(judge(&rules, &roots(), "shell", run(false)), Judgement::Granted(_)));
+    let Judgement::Pending(pending) = judge(&rules, &roots(), "shell", run(true)) else { panic!("it asks") };
+    assert!(pending.reasons().iter().any(|reason| reason.text == "the command runs with network"));
+    assert!(matches!(judge(&Ruleset::new(Level::Full), &roots(), "shell", run(true)), Judgement::Granted(_)));
+    assert!(matches!(judge(&Ruleset::new(Level::Readonly), &roots(), "shell", run(true)), Judgement::Refused(_)));
 }

@@ -5,12 +5,17 @@
 //! its end kills whatever is left. This module refuses everything that costs start-up time: no runtime, no log, no parsing.
 
 mod family;
+mod limits;
 
 use std::{
+    collections::HashSet,
     ffi::OsString,
     fs::File,
     io::{self, Read, Write},
-    os::{fd::AsFd, unix::process::CommandExt},
+    os::{
+        fd::AsFd,
+        unix::{net::UnixStream, process::CommandExt},
+    },
     process::{Child, Command, ExitCode, Stdio},
     sync::{
         Arc,
@@ -32,6 +37,8 @@ use signal_hook::{
     flag,
 };
 
+use crate::sandbox::{Confine, Order};
+
 /// The byte that asks the command's process group to end by SIGTERM.
 pub(crate) const TERMINATE: u8 = b't';
 
@@ -46,6 +53,9 @@ const KILL_LIMIT: Duration = Duration::from_millis(1500);
 
 /// How often it is looked whether somebody is left.
 const POLL: Duration = Duration::from_millis(2);
+
+/// How often it is looked for new processes before those that are known are killed.
+const LOOKS: usize = 64;
 
 /// The signals that end or stop a process unless it catches them, apart from those that say that it is broken.
 const CAUGHT: [i32; 15] = [
@@ -69,8 +79,12 @@ pub(crate) enum Report {
         /// Whether processes that it had started were still there and were killed.
         background: bool,
     },
+    /// The command had more processes than it may, and all of them were killed.
+    TooMany,
     /// The command could not be started, for this reason; zero when the system gave none.
     NotStarted { errno: i32 },
+    /// The command was not started, because it could not be confined.
+    NotConfined { errno: i32 },
 }
 
 impl Report {
@@ -81,7 +95,9 @@ impl Report {
         let (kind, number) = match self {
             Self::Ended { status, background: false } => (b'e', status),
             Self::Ended { status, background: true } => (b'b', status),
+            Self::TooMany => (b'm', 0),
             Self::NotStarted { errno } => (b'n', errno),
+            Self::NotConfined { errno } => (b'c', errno),
         };
         let [a, b, c, d] = number.to_le_bytes();
         [kind, a, b, c, d]
@@ -94,7 +110,9 @@ impl Report {
         match kind {
             b'e' => Some(Self::Ended { status: number, background: false }),
             b'b' => Some(Self::Ended { status: number, background: true }),
+            b'm' => Some(Self::TooMany),
             b'n' => Some(Self::NotStarted { errno: number }),
+            b'c' => Some(Self::NotConfined { errno: number }),
             _ => None,
         }
     }
@@ -102,6 +120,7 @@ impl Report {
 
 /// Runs the command `argv` and returns when nothing of it is left.
 ///
+/// What the command may touch and use up comes over the lifeline first; without that order nothing is started.
 /// The command gets the environment, the directory and the output of this process, no input, and a process group of its
 /// own, so that signals to its group reach the command alone. The exit code is the command's own, or 128 and the number of
 /// the signal that ended it; the server is told the exact status over the lifeline. To be called first in a process that
@@ -110,7 +129,8 @@ impl Report {
 pub fn launch(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
     let (report, code) = match run(argv) {
         Ok(end) => end,
-        Err(error) => (Report::NotStarted { errno: error.raw_os_error().unwrap_or_default() }, FAILED),
+        Err(NotRun::Started(error)) => (Report::NotStarted { errno: errno(&error) }, FAILED),
+        Err(NotRun::Confined(error)) => (Report::NotConfined { errno: errno(&error) }, FAILED),
     };
     if let Ok(mut lifeline) = lifeline() {
         // It fails when the server is gone, and then nobody wants to know.
@@ -119,7 +139,23 @@ pub fn launch(argv: impl IntoIterator<Item = OsString>) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn run(argv: impl IntoIterator<Item = OsString>) -> io::Result<(Report, u8)> {
+/// Why a command did not run.
+enum NotRun {
+    Started(io::Error),
+    Confined(io::Error),
+}
+
+impl From<io::Error> for NotRun {
+    fn from(error: io::Error) -> Self {
+        Self::Started(error)
+    }
+}
+
+fn errno(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or_default()
+}
+
+fn run(argv: impl IntoIterator<Item = OsString>) -> Result<(Report, u8), NotRun> {
     let mut argv = argv.into_iter();
     let mut name = argv.next();
     let duplex = name.as_deref().is_some_and(|name| name == DUPLEX);
@@ -130,20 +166,56 @@ fn run(argv: impl IntoIterator<Item = OsString>) -> io::Result<(Report, u8)> {
     let name = name.ok_or_else(|| io::Error::from(Errno::INVAL))?;
     hold_on()?;
     family::adopt()?;
+    let order =
+        Order::receive(&UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?)).map_err(NotRun::Confined)?;
     let shared = Arc::new(Shared::default());
     let (lifeline, follower) = (lifeline()?, Arc::clone(&shared));
     thread::Builder::new().name("lifeline".to_owned()).spawn(move || follow(lifeline, &follower))?;
     // The standard output of a command that is talked to is a socket.
     let stdin = if duplex { Stdio::from(io::stdout().as_fd().try_clone_to_owned()?) } else { Stdio::null() };
-    let command = Command::new(name).args(argv).stdin(stdin).process_group(0).spawn()?;
+    if let Some(processes) = order.limits.processes {
+        let watched = Arc::clone(&shared);
+        thread::Builder::new().name("watch".to_owned()).spawn(move || limits::watch(&watched, processes))?;
+    }
+    limits::set(&order.limits).map_err(NotRun::Confined)?;
+    let mut command = Command::new(name);
+    command.args(argv).stdin(stdin).process_group(0);
+    let command = start(command, order.confine)?;
     let status = shared.wait_for(&command)?;
     let background = shared.end();
+    if shared.too_many.load(Ordering::SeqCst) {
+        return Ok((Report::TooMany, FAILED));
+    }
     let code = match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => u8::try_from(code).unwrap_or(FAILED),
         (None, Some(signal)) => u8::try_from(signal).map_or(FAILED, |signal| SIGNALLED.saturating_add(signal)),
         (None, None) => FAILED,
     };
     Ok((Report::Ended { status: status.as_raw(), background }, code))
+}
+
+/// Starts the command; a confined one from a thread that is confined itself and ends then. The other threads keep their rights:
+/// they end what the command leaves behind, and being outside of its sandbox they are out of its reach.
+fn start(mut command: Command, confine: Option<Confine>) -> Result<Child, NotRun> {
+    let Some(confine) = confine else { return Ok(command.spawn()?) };
+    let starter = thread::Builder::new().name("start".to_owned()).spawn(move || {
+        self::confine(&confine).map_err(NotRun::Confined)?;
+        // The handles of the order are closed in every program that is started; this closes them here.
+        drop(confine);
+        Ok(command.spawn()?)
+    })?;
+    starter.join().unwrap_or_else(|_| Err(NotRun::Confined(Errno::CANCELED.into())))
+}
+
+#[cfg(target_os = "linux")]
+fn confine(confine: &Confine) -> io::Result<()> {
+    crate::sandbox::linux::confine(confine)
+}
+
+/// Here the command itself is wrapped, and no order says otherwise.
+#[cfg(not(target_os = "linux"))]
+fn confine(_: &Confine) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// The lifeline; the command never gets it, because the descriptor is closed when a program is started.
@@ -192,6 +264,8 @@ struct Shared {
     group: AtomicI32,
     /// Whether the command was asked to end: nothing gets time to end by itself any more.
     stopping: AtomicBool,
+    /// Whether there were more processes than there may be.
+    too_many: AtomicBool,
 }
 
 impl Shared {
@@ -244,18 +318,28 @@ impl Shared {
         killed.is_some()
     }
 
+    /// Kills everything below this process. Everybody is stopped before anybody is killed, so that nobody starts others
+    /// meanwhile; whoever started one before being stopped shows in the next look.
     fn kill(&self) {
-        match family::descendants() {
-            Some(descendants) => {
-                for pid in descendants {
-                    let _ = rustix::process::kill_process(pid, Signal::KILL);
-                }
-            }
-            None => {
+        let mut stopped = HashSet::new();
+        for _ in 0..LOOKS {
+            let Some(descendants) = family::descendants() else {
                 if let Some(group) = self.group() {
                     let _ = kill_process_group(group, Signal::KILL);
                 }
+                return;
+            };
+            if descendants.iter().all(|process| stopped.contains(process)) {
+                break;
             }
+            for process in descendants {
+                if stopped.insert(process) {
+                    family::signal(process, Signal::STOP);
+                }
+            }
+        }
+        for process in stopped {
+            family::signal(process, Signal::KILL);
         }
     }
 

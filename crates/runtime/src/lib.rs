@@ -8,5 +8,6 @@ pub mod jail;
 pub mod launch;
 pub mod mcp;
 pub mod model;
+pub mod sandbox;
 pub mod tool;
 pub mod turn;

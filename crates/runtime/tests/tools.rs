@@ -12,6 +12,8 @@ mod jail;
 mod output;
 #[path = "tools/read.rs"]
 mod read;
+#[path = "tools/sandbox.rs"]
+mod sandbox;
 #[path = "tools/search.rs"]
 mod search;
 #[path = "tools/shell.rs"]

@@ -396,6 +396,7 @@ impl Actor {
         // Nothing is taken from here on; what waits is answered by whoever gets it back.
         self.inputs.close();
         let saved = self.scene.pump.barrier().await;
+        self.scene.clean_up().await;
         self.scene.pump.close();
         if let Some(store) = self.scene.server.durable() {
             match store.release(&self.scene.id).await {

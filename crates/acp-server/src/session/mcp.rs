@@ -1,7 +1,10 @@
 //! The MCP servers of a session: those of the operator and those of the client, checked and brought into one list.
 //! It refuses to start them; that is the runtime's business.
 
-use std::{path::PathBuf, sync::Mutex};
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex},
+};
 
 use zeroclaw_acp_protocol::{McpServer, NameValue};
 use zeroclaw_runtime::mcp::{
@@ -76,6 +79,9 @@ impl McpPlan {
             cwd: workspace.cwd.clone(),
             env: entry.settings.shell_env.clone(),
             launcher: entry.settings.launcher.clone(),
+            sandbox: Arc::clone(&entry.settings.sandbox),
+            jail: Arc::clone(&workspace.jail),
+            rules: Arc::clone(&entry.rules),
             http: entry.mcp.http.clone(),
             version: env!("CARGO_PKG_VERSION"),
         };

@@ -218,6 +218,13 @@ impl TurnScene {
         }
     }
 
+    /// Removes what the session's commands left in their temporary directory.
+    pub(super) async fn clean_up(&self) {
+        let jail = Arc::clone(&self.workspace.jail);
+        // It can only fail by the end of the process.
+        let _ = tokio::task::spawn_blocking(move || jail.clean_up()).await;
+    }
+
     async fn run_model(
         self: &Arc<Self>,
         turn: u64,

@@ -5,12 +5,14 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use zeroclaw_config::{Config, Family, Loaded, load};
+use zeroclaw_runtime::sandbox::find;
 use zeroclaw_session_store::{OpenError, SessionStore, SqliteStore};
 
 use super::sessions::store_path;
 use super::term::{Palette, Role, one_line};
 use super::{Context, GlobalArgs, exit};
 use crate::agents::{default_agent, key_variable};
+use crate::wiring::backend;
 
 /// How many ignored keys are named; more are counted.
 const MAX_IGNORED: usize = 10;
@@ -60,10 +62,10 @@ pub(super) fn run(globals: &GlobalArgs, context: &Context, out: &mut impl Write)
                 }
                 agents(&mut report, &loaded.config, context)?;
                 store(&mut report, &store_path(&loaded.paths.data_dir))?;
+                sandbox(&mut report, &loaded.config)?;
             }
         },
     }
-    report.line(Health::Doubtful, "sandbox", "none: commands run with your rights after approval")?;
     report.line(Health::Good, "kernel", &kernel())?;
     let is_broken = report.is_broken;
     out.flush()?;
@@ -163,6 +165,15 @@ fn provider(config: &Config, alias: &str, context: &Context) -> (Health, String)
             ),
         },
         (_, None) => (Health::Good, format!("{head}, without a key")),
+    }
+}
+
+/// Asks the system what it can confine a command with, as the first command of a server does.
+fn sandbox(report: &mut Report<'_, impl Write>, config: &Config) -> io::Result<()> {
+    match find(backend(config.sandbox.backend)) {
+        Ok(sandbox) if sandbox.confines() => report.line(Health::Good, "sandbox", &sandbox.description()),
+        Ok(sandbox) => report.line(Health::Doubtful, "sandbox", &sandbox.description()),
+        Err(error) => report.line(Health::Broken, "sandbox", &format!("{error}; no session can be opened")),
     }
 }
 

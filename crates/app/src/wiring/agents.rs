@@ -19,11 +19,12 @@ use zeroclaw_runtime::{
         scripted::{ScriptedConfig, ScriptedProvider},
         vendor::{ApiKey, Family as VendorFamily, HttpClients, VendorConfig, VendorProvider, levels, models},
     },
+    sandbox::Confiner,
     tool::{Launcher, ToolSettings, standard_tools},
     turn::{Agent, ToolSet, TurnLimits},
 };
 
-use super::environment::shell_env;
+use super::{environment::shell_env, sandbox::sandbox_settings};
 use crate::{
     agents::{default_agent, key_variable},
     launch::launcher,
@@ -49,6 +50,7 @@ pub fn agent_table(loaded: &Loaded, env: &Env) -> AgentTable {
         env,
         http: http_clients(env),
         launcher: launcher(),
+        sandbox: Arc::new(Confiner::new(sandbox_settings(loaded, env))),
         tools: Arc::new(ToolSet::new(standard_tools())),
         models: BTreeMap::new(),
     };
@@ -86,6 +88,7 @@ struct Builder<'a> {
     env: &'a Env,
     http: HttpClients,
     launcher: Option<Launcher>,
+    sandbox: Arc<Confiner>,
     tools: Arc<ToolSet>,
     /// Every usable model by id, made once: a script's position belongs to its model, not to an agent.
     models: BTreeMap<String, Model>,
@@ -244,9 +247,10 @@ impl Builder<'_> {
     ) -> AgentEntry {
         let settings = ToolSettings {
             shell_timeout: profile.shell_timeout_secs.map_or(SHELL_TIMEOUT, Duration::from_secs),
-            shell_env: shell_env(self.env),
+            shell_env: shell_env(self.env, &self.loaded.config.sandbox.pass_env),
             max_output_bytes: MAX_OUTPUT,
             launcher: self.launcher.clone(),
+            sandbox: Arc::clone(&self.sandbox),
         };
         let choices: Vec<ModelChoice> = models
             .iter()

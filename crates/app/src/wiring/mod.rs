@@ -4,6 +4,7 @@ mod agents;
 mod ambient;
 mod environment;
 mod places;
+mod sandbox;
 mod store;
 
 use std::{
@@ -22,6 +23,7 @@ use zeroclaw_config::{ClientMcpServers, Env, ErrorCodes, Loaded};
 pub use agents::{Trial, agent_table};
 pub(crate) use ambient::session_id;
 pub use places::absolute_places;
+pub(crate) use sandbox::backend;
 
 /// Bytes of output that wait for the client before a turn is told to wait.
 const OUTBOX_HIGH: usize = 1024 * 1024;

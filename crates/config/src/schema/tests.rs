@@ -38,6 +38,7 @@ fn every_key_is_documented_and_nothing_else() {
         Section::Price(ModelRef { family: Family::Custom, alias: name() }),
         Section::Risk(name()),
         Section::Runtime(name()),
+        Section::Sandbox,
         Section::Store,
     ];
     let expect: BTreeSet<String> =
@@ -49,7 +50,7 @@ fn every_key_is_documented_and_nothing_else() {
 
 #[test]
 fn every_default_fits_its_key() {
-    for section in [Section::Acp, Section::Agent(String::new()), Section::Autonomy, Section::Store] {
+    for section in [Section::Acp, Section::Agent(String::new()), Section::Autonomy, Section::Sandbox, Section::Store] {
         for key in section.keys() {
             if let Some(default) = key.default {
                 let value = key.kind.read_text(default).unwrap();

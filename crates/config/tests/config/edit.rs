@@ -336,7 +336,7 @@ fn get_of_an_unknown_key_names_the_nearest() {
         (
             "gateway.port",
             "`gateway.port`, expected one of acp, agents, autonomy, data_dir, providers, risk_profiles, \
-             runtime_profiles, store",
+             runtime_profiles, sandbox, store",
         ),
         ("a b", "`a b`"),
         ("", "``"),
@@ -370,6 +370,12 @@ autonomy.level = supervised (default)
 providers.models.custom.x.api_key = *** (file)
 providers.models.custom.x.uri = http://***@h (file)
 risk_profiles.r.auto_approve = [\"a\", \"b\"] (file)
+sandbox.backend = auto (default)
+sandbox.local_sockets = false (default)
+sandbox.max_cpu_secs = 3600 (default)
+sandbox.max_file_mb = 16384 (default)
+sandbox.max_open_files = 8192 (default)
+sandbox.max_processes = 1024 (default)
 store.sync = turn (default)",
         home.dir().display()
     );

@@ -20,6 +20,22 @@ fn run_in(cwd: &str, script: &str) -> Action {
         argv: vec!["/bin/sh".to_owned(), "-c".to_owned(), script.to_owned()],
         cwd: roots().locate(cwd).unwrap(),
         shown: script.to_owned(),
+        network: false,
+    }
+}
+
+/// "Always" about a command without network must not carry one with it, and the other way round nothing is offered.
+#[test]
+fn the_network_is_covered_by_nothing() {
+    let with_network = |script: &str| match run(script) {
+        Action::Run { argv, cwd, shown, .. } => Action::Run { argv, cwd, shown, network: true },
+        other => other,
+    };
+    for script in ["git status", "cargo test", "echo a; echo b"] {
+        assert_eq!(Grant::propose("shell", &with_network(script)), None, "{script}");
+        let grant = Grant::propose("shell", &run(script)).expect("offered");
+        assert!(grant.covers("shell", &run(script)) && !grant.covers("shell", &with_network(script)), "{script}");
+        assert_ne!(run(script).scope("shell"), with_network(script).scope("shell"));
     }
 }
 

@@ -10,7 +10,9 @@ mod write;
 use std::{
     fs,
     io::{self, Read},
+    os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
     time::SystemTime,
 };
 
@@ -24,7 +26,10 @@ use zeroclaw_policy::{Root, RootKind, RootedPath, Roots, Ruleset};
 pub use error::JailError;
 pub use write::{Links, MAX_REPLACED, digest};
 
-use crate::jail::{error::io_error, resolve::resolved_path};
+use crate::{
+    jail::{error::io_error, resolve::resolved_path},
+    sandbox::{Access, scratch::Scratch},
+};
 
 /// The opened roots of one session.
 #[derive(Debug)]
@@ -32,6 +37,10 @@ pub struct Jail {
     // INVARIANT opened: one handle per root, in the order of the roots.
     roots: Roots,
     handles: Vec<Dir>,
+    /// The temporary directory of the session's commands.
+    scratch: Scratch,
+    /// Whether it was said that commands run without a sandbox.
+    told: AtomicBool,
 }
 
 impl Jail {
@@ -50,13 +59,45 @@ impl Jail {
             handles.push(handle);
         }
         // INVARIANT opened: the loop pushed one handle per root.
-        Ok(Self { roots: Roots::new(roots), handles })
+        Ok(Self { roots: Roots::new(roots), handles, scratch: Scratch::default(), told: AtomicBool::new(false) })
     }
 
     /// The roots, for finding out where a path lies and for the policy.
     #[must_use]
     pub fn roots(&self) -> &Roots {
         &self.roots
+    }
+
+    /// Handles on the roots, with what commands may do there.
+    ///
+    /// # Errors
+    /// No handle is left to the process.
+    pub(crate) fn grants(&self) -> io::Result<Vec<(OwnedFd, Access)>> {
+        let handles = self.roots.iter().zip(&self.handles);
+        handles.map(|(root, handle)| Ok((handle.as_fd().try_clone_to_owned()?, access(root)))).collect()
+    }
+
+    /// The names of the roots, with what commands may do there.
+    pub(crate) fn granted(&self) -> Vec<(PathBuf, Access)> {
+        self.roots.iter().map(|root| (root.path().to_owned(), access(root))).collect()
+    }
+
+    /// The temporary directory of this session's commands, below `base`; made when it is first asked for.
+    ///
+    /// # Errors
+    /// It cannot be made, or the session has ended.
+    pub(crate) fn scratch(&self, base: &Path) -> io::Result<PathBuf> {
+        self.scratch.path(base)
+    }
+
+    /// Removes what the session's commands left in their temporary directory. Blocking; no command runs after it.
+    pub fn clean_up(&self) {
+        self.scratch.remove();
+    }
+
+    /// Whether this is the first time that it is asked: what is true for the whole session is said once.
+    pub(crate) fn tells_first(&self) -> bool {
+        !self.told.swap(true, Ordering::Relaxed)
     }
 
     /// Gives access to files under the rules of the moment. There is no access without rules.
@@ -301,6 +342,14 @@ impl Files<'_> {
             Some(RootKind::ReadOnly) => Err(JailError::ReadOnly { path: path.to_owned() }),
             None => Err(JailError::Outside { path: path.to_owned() }),
         }
+    }
+}
+
+/// What commands may do in a root.
+fn access(root: &Root) -> Access {
+    match root.kind() {
+        RootKind::Session | RootKind::Additional | RootKind::Agent => Access::Write,
+        RootKind::ReadOnly => Access::Read,
     }
 }
 

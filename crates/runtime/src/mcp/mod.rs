@@ -14,9 +14,12 @@ use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 use futures::future::join_all;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
+use zeroclaw_policy::Ruleset;
 
 use crate::{
+    jail::Jail,
     model::vendor::HttpClients,
+    sandbox::Confiner,
     tool::{Launcher, Tool},
 };
 
@@ -113,6 +116,12 @@ pub struct McpHost {
     pub env: Vec<(String, String)>,
     /// What starts programs. Without it they are started directly, and survive this process when it is killed.
     pub launcher: Option<Launcher>,
+    /// What confines programs.
+    pub sandbox: Arc<Confiner>,
+    /// The session's directories.
+    pub jail: Arc<Jail>,
+    /// What is forbidden in them.
+    pub rules: Arc<Ruleset>,
     /// For HTTP endpoints.
     pub http: HttpClients,
     /// The version this program introduces itself with.

@@ -24,6 +24,7 @@ use tokio::{
 
 use crate::{
     mcp::McpHost,
+    sandbox::{Purpose, Wrapped},
     tool::{Launcher, output::Utf8Stream, shell::lifeline::Lifeline},
 };
 
@@ -58,7 +59,7 @@ pub(super) struct Program {
 
 impl Program {
     /// Starts a server; its standard input and output are one socket.
-    pub(super) fn start(
+    pub(super) async fn start(
         command: &Path,
         args: &[String],
         env: &[(String, String)],
@@ -69,20 +70,25 @@ impl Program {
         ours.set_nonblocking(true).map_err(failed)?;
         let theirs = OwnedFd::from(theirs);
         let (errors, stderr) = io::pipe().map_err(failed)?;
+        let wrapped = wrap(command, args, host).await?;
+        let (name, args) = wrapped.argv.split_first().ok_or("there is no program to start")?;
         let (mut program, lifeline) = match &host.launcher {
+            None if wrapped.order.confine.is_some() => return Err("the sandbox needs a launcher".to_owned()),
             None => {
-                let mut program = Command::new(command);
+                let mut program = Command::new(name);
                 program.stdin(theirs.try_clone().map_err(failed)?);
                 (program, None)
             }
             Some(Launcher { program, argument }) => {
-                let (lifeline, end) = Lifeline::new().map_err(failed)?;
+                let (lifeline, end) = Lifeline::new(&wrapped.order).map_err(failed)?;
                 let mut launcher = Command::new(program);
-                launcher.args([argument.as_str(), "--", crate::launch::DUPLEX, "--"]).arg(command).stdin(end);
+                launcher.args([argument.as_str(), "--", crate::launch::DUPLEX, "--"]).arg(name).stdin(end);
                 (launcher, Some(lifeline))
             }
         };
-        program.args(args).env_clear().envs(host.env.iter().cloned()).envs(env.iter().cloned());
+        program.args(args).env_clear().envs(host.env.iter().cloned());
+        // What the server was configured with comes last.
+        program.envs(wrapped.env.iter().map(|(name, value)| (name, value))).envs(env.iter().cloned());
         program.current_dir(&host.cwd).stdout(Stdio::from(theirs)).stderr(stderr);
         // The command is dropped with this statement and closes its ends: only the child's are left.
         let child = CommandWrap::from(program).wrap(ProcessSession).spawn().map_err(failed)?;
@@ -136,6 +142,15 @@ impl Drop for Program {
             self.kill();
         }
     }
+}
+
+/// Prepares a server for the sandbox, on a thread that may block.
+async fn wrap(command: &Path, args: &[String], host: &McpHost) -> Result<Wrapped, String> {
+    let argv = std::iter::once(command.into()).chain(args.iter().map(Into::into)).collect();
+    let host = host.clone();
+    let wrapped =
+        tokio::task::spawn_blocking(move || host.sandbox.wrap(&host.jail, &host.rules, argv, Purpose::Server));
+    wrapped.await.map_err(|_| "preparing the sandbox broke off".to_owned())?.map_err(|error| error.to_string())
 }
 
 /// Keeps the end of what a server writes to its standard error, which may be without end.

@@ -267,7 +267,7 @@ impl Running {
         let listener = Listener::new(host.version);
         let (service, program) = match &server.config.transport {
             McpTransport::Stdio { command, args, env } => {
-                let (program, reader, writer) = Program::start(command, args, env, host)?;
+                let (program, reader, writer) = Program::start(command, args, env, host).await?;
                 // Kept while it starts: dropped with this future it is ended.
                 let service = listener.clone().serve((reader, writer)).await;
                 match service {

@@ -24,7 +24,7 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 use zeroclaw_policy::{Action, Permit, Ruleset};
 
-use crate::{jail::Jail, model::ToolSpec, turn::Asker};
+use crate::{jail::Jail, model::ToolSpec, sandbox::Confiner, turn::Asker};
 
 /// What editors show a call as; the names are ACP's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +139,8 @@ pub struct ToolSettings {
     /// What starts commands. Without it they are started directly: they can leave their process group, and survive this
     /// process when it is killed.
     pub launcher: Option<Launcher>,
+    /// What confines commands. A sandbox that needs the launcher starts nothing without one.
+    pub sandbox: Arc<Confiner>,
 }
 
 /// What a tool is given to work with.

@@ -92,6 +92,7 @@ async fn run(
             shell_env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
             max_output_bytes: 10_000,
             launcher: None,
+            sandbox: Arc::new(zeroclaw_runtime::sandbox::Confiner::unconfined()),
         }),
         sink: &sink,
         approver: &Nobody,

@@ -1,6 +1,12 @@
 //! Commands: what is shown, what runs, what comes back, and that nothing is left behind.
 
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    io::Write,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use serde_json::json;
 use zeroclaw_policy::Action;
@@ -13,7 +19,7 @@ fn both_ways() -> [Bench; 2] {
     [Bench::new(), Bench::launched()]
 }
 
-async fn shell(bench: &Bench, command: &str) -> (String, bool) {
+pub(crate) async fn shell(bench: &Bench, command: &str) -> (String, bool) {
     let outcome = bench.call("shell", json!({ "command": command })).await.expect("the command runs");
     (outcome.model_text, outcome.failed)
 }
@@ -25,7 +31,7 @@ fn is_dead(pid: &str) -> bool {
 }
 
 /// A killed process needs a moment until the system has taken it down.
-async fn dies(pid: &str) {
+pub(crate) async fn dies(pid: &str) {
     for _ in 0..2000 {
         if is_dead(pid) {
             return;
@@ -347,30 +353,51 @@ async fn nothing_runs_without_its_launcher() {
     assert!(!bench.inside.join("ran").exists());
 }
 
+/// What a launcher is told first, for a command without limits and without a sandbox: five absent limits, no flags.
+fn plain_order() -> Vec<u8> {
+    [41_u32.to_le_bytes().as_slice(), &[0xff; 40], &[0]].concat()
+}
+
+/// Starts a launcher by hand. The lifeline is to be held until the end: a closed one kills.
+fn by_hand(order: &[u8], command: &[&str]) -> (std::process::Child, UnixStream) {
+    let (mut lifeline, theirs) = UnixStream::pair().expect("a pair");
+    lifeline.write_all(order).expect("the order fits");
+    let child = Command::new(launcher().program)
+        .args(["launch", "--"])
+        .args(command)
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the launcher starts");
+    (child, lifeline)
+}
+
 /// The launcher by itself: its exit code is the command's, and it says when there is nothing to run.
 #[test]
 fn a_launcher_by_hand_ends_like_its_command() {
-    use std::process::{Command, Stdio};
-    let program = launcher().program;
     for (command, code) in [("exit 0", 0), ("exit 3", 3), ("kill -TERM $$", 143), ("exec /nonexistent/program", 127)] {
-        let arguments = ["launch", "--", "/bin/sh", "-c", command];
-        // Held open until the end: a closed lifeline kills.
-        let mut child = Command::new(&program)
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the launcher starts");
-        let lifeline = child.stdin.take();
+        let (mut child, lifeline) = by_hand(&plain_order(), &["/bin/sh", "-c", command]);
         assert_eq!(child.wait().expect("it ends").code(), Some(code), "{command}");
         drop(lifeline);
     }
-    let mut child = Command::new(&program)
-        .args(["launch", "--", "/nonexistent/program"])
-        .stdin(Stdio::piped())
-        .spawn()
-        .expect("the launcher starts");
-    let lifeline = child.stdin.take();
+    let (mut child, lifeline) = by_hand(&plain_order(), &["/nonexistent/program"]);
     assert_eq!(child.wait().expect("it ends").code(), Some(125));
     drop(lifeline);
+}
+
+/// A launcher that nobody tells what the command may do does not guess.
+#[test]
+fn a_launcher_without_an_order_starts_nothing() {
+    let dir = tempfile::tempdir().expect("dir");
+    let file = dir.path().join("ran");
+    let touch = ["/usr/bin/env", "touch", file.to_str().expect("a name")];
+    let mut broken = plain_order();
+    broken.pop();
+    broken[0] = 40;
+    for order in [Vec::new(), broken, vec![0xff; 64]] {
+        let (mut child, lifeline) = by_hand(&order, &touch);
+        lifeline.shutdown(std::net::Shutdown::Write).expect("the other end is there");
+        assert_eq!(child.wait().expect("it ends").code(), Some(125));
+        assert!(!file.exists());
+    }
 }

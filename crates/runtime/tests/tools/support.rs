@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use zeroclaw_policy::{Judgement, Level, Root, RootKind, RootedPath, Ruleset, judge};
 use zeroclaw_runtime::{
     jail::Jail,
+    sandbox::{Backend, Confiner, Limits, SandboxSettings, layout},
     tool::{
         CallView, Launcher, PlanEntry, PreparedCall, Progress, Tool, ToolContent, ToolContext, ToolFailure,
         ToolOutcome, ToolSettings, standard_tools,
@@ -114,6 +115,34 @@ impl Bench {
         bench
     }
 
+    /// A bench whose commands run in this system's sandbox, as they do by default.
+    pub(crate) fn confined(arrange: impl FnOnce(&Path, &mut (Vec<Root>, Ruleset))) -> Self {
+        let mut bench = Self::with(arrange);
+        bench.settings(|settings| settings.launcher = Some(launcher()));
+        bench.sandbox(|_| {});
+        bench
+    }
+
+    /// Changes the sandbox of a confined bench.
+    pub(crate) fn sandbox(&mut self, change: impl FnOnce(&mut SandboxSettings)) {
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        let names = ["PATH", "CARGO_HOME", "RUSTUP_HOME"];
+        let env: Vec<_> =
+            names.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect();
+        let mut sandbox = SandboxSettings {
+            backend: Backend::Landlock,
+            readable: layout::readable(home.as_deref(), &env),
+            writable: Vec::new(),
+            hidden: layout::hidden(home.as_deref()),
+            caches: layout::caches(home.as_deref()),
+            local_sockets: false,
+            limits: Limits::default(),
+            temporary: self.outside.parent().expect("base").to_owned(),
+        };
+        change(&mut sandbox);
+        self.settings(|settings| settings.sandbox = Arc::new(Confiner::new(sandbox)));
+    }
+
     /// A bench whose rules and further roots a test arranges before the roots are opened.
     pub(crate) fn with(arrange: impl FnOnce(&Path, &mut (Vec<Root>, Ruleset))) -> Self {
         Self::at(tempfile::tempdir().expect("temporary directory"), arrange)
@@ -140,6 +169,7 @@ impl Bench {
             shell_env: vec![("PATH".to_owned(), std::env::var("PATH").expect("PATH"))],
             max_output_bytes: 64 * 1024,
             launcher: None,
+            sandbox: Arc::new(Confiner::unconfined()),
         };
         let context = ToolContext {
             jail: Arc::new(Jail::open(roots).expect("roots open")),

@@ -630,6 +630,7 @@ impl Bench {
                 shell_env: Vec::new(),
                 max_output_bytes: 10_000,
                 launcher: None,
+                sandbox: Arc::new(zeroclaw_runtime::sandbox::Confiner::unconfined()),
             }),
             sink: &*sink,
             approver: &*person,

@@ -7,16 +7,20 @@ use std::{
     os::{fd::OwnedFd, unix::net::UnixStream},
 };
 
-use crate::launch::{Report, TERMINATE};
+use crate::{
+    launch::{Report, TERMINATE},
+    sandbox::Order,
+};
 
 /// One end of a socket, closed in every program that is started.
 pub(crate) struct Lifeline(UnixStream);
 
 impl Lifeline {
-    /// A lifeline, and the end that becomes the launcher's standard input.
-    pub(crate) fn new() -> io::Result<(Self, OwnedFd)> {
+    /// A lifeline, and the end that becomes the launcher's standard input; the order is in it already.
+    pub(crate) fn new(order: &Order) -> io::Result<(Self, OwnedFd)> {
         // Not a pipe: that can be opened again by name, and a command could hold its own lifeline.
         let (ours, theirs) = UnixStream::pair()?;
+        order.send(&ours)?;
         ours.set_nonblocking(true)?;
         Ok((Self(ours), theirs.into()))
     }

@@ -13,6 +13,7 @@ use zeroclaw_policy::{Action, Permit, RootedPath};
 
 use crate::{
     model::ToolSpec,
+    sandbox::{Backend, Network, Purpose, Wrapped},
     tool::{
         CallView, Location, PreparedCall, Progress, Tool, ToolContent, ToolContext, ToolFailure, ToolKind, ToolOutcome,
         args::{locate, parse, reading, shown_path, spec, wrong_permit},
@@ -23,6 +24,10 @@ use crate::{
 
 /// Bytes of a command: it is shown as a whole, and the system takes arguments of 128 KiB at most.
 const MAX_COMMAND: usize = 64 * 1024;
+
+/// What is said once in a session whose commands nothing confines.
+const UNCONFINED: &str = "There is no sandbox on this system: the commands of this session run with all your rights, on all your \
+files and the network. `zeroclaw doctor` says why.";
 
 /// The tool `shell`.
 #[derive(Debug)]
@@ -38,6 +43,11 @@ impl Shell {
              background processes end with the command.",
             json!({
                 "command": { "type": "string" },
+                "network": {
+                    "type": "boolean",
+                    "description": "Whether it needs the network, as installs, downloads and git push do. The user is \
+                        asked; without it every connection fails, also to this machine."
+                },
                 "timeout_secs": { "type": "integer", "minimum": 1, "description": "Ends the command after this time." },
                 "cwd": { "type": "string", "description": "Where it starts; the working directory by default." }
             }),
@@ -50,6 +60,8 @@ impl Shell {
 #[derive(Deserialize)]
 struct Arguments {
     command: String,
+    #[serde(default)]
+    network: bool,
     timeout_secs: Option<u64>,
     cwd: Option<String>,
 }
@@ -69,7 +81,7 @@ impl Tool for Shell {
     }
 
     async fn prepare(&self, arguments: &Value, context: &ToolContext) -> Result<Box<dyn PreparedCall>, ToolFailure> {
-        let Arguments { command, timeout_secs, cwd } = parse(arguments)?;
+        let Arguments { command, network, timeout_secs, cwd } = parse(arguments)?;
         if command.trim().is_empty() {
             return Err(ToolFailure::Arguments("`command` is empty".to_owned()));
         }
@@ -88,12 +100,23 @@ impl Tool for Shell {
         let cap = context.settings.shell_timeout;
         let timeout = timeout_secs.map_or(cap, |secs| Duration::from_secs(secs.max(1)).min(cap));
         let place = shown_path(context.jail.roots(), cwd.absolute());
-        Ok(Box::new(Call { command, cwd, place, timeout }))
+        Ok(Box::new(Call { command, network, cwd, place, timeout }))
     }
+}
+
+/// Prepares a command for the sandbox, on a thread that may block.
+async fn confine(context: &ToolContext, argv: Vec<String>, network: Network) -> Result<Wrapped, ToolFailure> {
+    let (jail, rules, settings) = (context.jail.clone(), context.rules.clone(), context.settings.clone());
+    let argv = argv.into_iter().map(Into::into).collect();
+    let purpose = Purpose::Command(network);
+    let wrapped = tokio::task::spawn_blocking(move || settings.sandbox.wrap(&jail, &rules, argv, purpose)).await;
+    let wrapped = wrapped.map_err(|_| ToolFailure::Failed("preparing the sandbox broke off".to_owned()))?;
+    wrapped.map_err(|error| ToolFailure::Failed(error.to_string()))
 }
 
 struct Call {
     command: String,
+    network: bool,
     cwd: RootedPath,
     place: String,
     timeout: Duration,
@@ -106,14 +129,19 @@ impl PreparedCall for Call {
             argv: vec!["/bin/sh".to_owned(), "-c".to_owned(), self.command.clone()],
             cwd: self.cwd.clone(),
             shown: self.command.clone(),
+            network: self.network,
         }
     }
 
     fn view(&self) -> CallView {
-        let title = format!("Run {}", show::inline_code(&show::title(self.command.trim())));
+        let title = show::inline_code(&show::title(self.command.trim()));
+        let title = if self.network { format!("Run {title} with network") } else { format!("Run {title}") };
         let mut content = show::code_block("sh", &self.command);
         if self.place != "." {
             content.push_str(&format!("\n\nin {}", show::fenced("", &self.place)));
+        }
+        if self.network {
+            content.push_str("\n\nruns with network");
         }
         CallView {
             title,
@@ -128,15 +156,23 @@ impl PreparedCall for Call {
         context: &ToolContext,
         progress: &dyn Progress,
     ) -> Result<ToolOutcome, ToolFailure> {
-        let Action::Run { argv, cwd, .. } = permit.into_action() else {
+        let Action::Run { argv, cwd, network, .. } = permit.into_action() else {
             return Err(wrong_permit());
         };
         let directory = reading(context, move |files| Ok(files.open_dir(&cwd)?)).await?;
-        let program = Program { argv, directory, timeout: self.timeout };
+        let wrapped = confine(context, argv, if network { Network::Open } else { Network::Closed }).await?;
+        if !wrapped.confined
+            && context.settings.sandbox.settings().backend == Backend::Auto
+            && context.jail.tells_first()
+        {
+            progress.message(UNCONFINED);
+        }
+        let program = Program { wrapped, directory, timeout: self.timeout };
         let Finished { output, ended, background } = run(program, context, progress).await?;
         let mut notes = match ended {
             Ended::Exited(code) => format!("[exit code {code}]"),
             Ended::Signalled(signal) => format!("[killed by signal {signal}]"),
+            Ended::TooMany => "[more processes than a command may have, all were killed]".to_owned(),
             Ended::TimedOut => format!("[timed out after {:?} and was ended]", self.timeout),
         };
         if background {

@@ -21,6 +21,7 @@ use tokio::{
 use crate::{
     jail::OpenedDirectory,
     launch::Report,
+    sandbox::Wrapped,
     tool::{
         Progress, ToolContext, ToolFailure,
         output::{BoundedText, Utf8Stream},
@@ -54,7 +55,7 @@ const SIGTERM: i32 = 15;
 
 /// What to run.
 pub(super) struct Program {
-    pub(super) argv: Vec<String>,
+    pub(super) wrapped: Wrapped,
     pub(super) directory: OpenedDirectory,
     pub(super) timeout: Duration,
 }
@@ -65,6 +66,8 @@ pub(super) enum Ended {
     Exited(i32),
     Signalled(i32),
     TimedOut,
+    /// It had more processes than it may.
+    TooMany,
 }
 
 /// What is left of a program.
@@ -132,18 +135,25 @@ enum Stop {
 
 fn spawn(program: &Program, context: &ToolContext) -> Result<(Group, Receiver), ToolFailure> {
     let failed = |error: std::io::Error| ToolFailure::Failed(format!("the command could not be started: {error}"));
-    let (name, arguments) =
-        program.argv.split_first().ok_or_else(|| ToolFailure::Failed("there is no program to run".to_owned()))?;
+    let (name, arguments) = program
+        .wrapped
+        .argv
+        .split_first()
+        .ok_or_else(|| ToolFailure::Failed("there is no program to run".to_owned()))?;
     let (mut command, stdin, lifeline) = match &context.settings.launcher {
+        None if program.wrapped.order.confine.is_some() => {
+            return Err(ToolFailure::Failed("the sandbox needs a launcher, and there is none".to_owned()));
+        }
         None => (Command::new(name), Stdio::null(), None),
         Some(launcher) => {
-            let (lifeline, theirs) = Lifeline::new().map_err(failed)?;
+            let (lifeline, theirs) = Lifeline::new(&program.wrapped.order).map_err(failed)?;
             let mut command = Command::new(&launcher.program);
-            command.args([launcher.argument.as_str(), "--", name.as_str()]);
+            command.args([launcher.argument.as_str(), "--"]).arg(name);
             (command, Stdio::from(theirs), Some(lifeline))
         }
     };
     command.args(arguments).env_clear().envs(DEFAULTS).envs(context.settings.shell_env.iter().cloned());
+    command.envs(program.wrapped.env.iter().map(|(name, value)| (name, value)));
     let (reader, writer) = std::io::pipe().map_err(failed)?;
     command.stdin(stdin).stdout(writer.try_clone().map_err(failed)?).stderr(writer);
     command.current_dir(entry(&program.directory)?);
@@ -248,6 +258,13 @@ impl Group {
         let Some(lifeline) = &self.lifeline else { return Ok((ended(status), false)) };
         match lifeline.report() {
             Some(Report::Ended { status, background }) => Ok((ended(ExitStatus::from_raw(status)), background)),
+            Some(Report::TooMany) => Ok((Ended::TooMany, false)),
+            Some(Report::NotConfined { errno }) => {
+                let error = std::io::Error::from_raw_os_error(errno);
+                Err(ToolFailure::Failed(format!(
+                    "the command was not started, as its sandbox could not be set up: {error}"
+                )))
+            }
             Some(Report::NotStarted { errno }) => {
                 let error = std::io::Error::from_raw_os_error(errno);
                 Err(ToolFailure::Failed(format!("the command could not be started: {error}")))
