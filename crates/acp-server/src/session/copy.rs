@@ -8,7 +8,11 @@ use std::{
 
 use bytes::Bytes;
 use serde::Deserialize;
-use zeroclaw_runtime::model::Message;
+use zeroclaw_policy::{Root, RootKind};
+use zeroclaw_runtime::{
+    jail::{Jail, JailError},
+    model::Message,
+};
 use zeroclaw_session_store::{
     Batch, ListCursor, ListQuery, NewSession, SessionPatch, SessionStore, StoreError, TurnEnd, TurnStart,
 };
@@ -122,14 +126,20 @@ pub(crate) async fn delete(server: &Arc<Shared>, id: &str) -> Result<(), CallErr
         }
         Err(error) => return Err(error.into()),
     }
-    for name in names {
-        let path = uploads.join(name);
-        let removed = tokio::fs::remove_file(&path).await;
-        if let Err(error) = removed
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::warn!(%error, "an attachment of a deleted session could not be removed");
-        }
+    let names: Vec<PathBuf> = names.into_iter().collect();
+    let workspace = known.workspace;
+    // By handle: a link that a command put in the place of the directory must not lead to somebody else's files.
+    let removed = tokio::task::spawn_blocking(move || {
+        Jail::open(vec![Root::new(workspace, RootKind::Session)]).map(|jail| jail.remove_from("uploads", &names))
+    });
+    let failed = match removed.await {
+        Ok(Ok(failed)) => failed,
+        // Without its directory there is nothing to remove.
+        Ok(Err(JailError::NotFound { .. })) | Err(_) => Vec::new(),
+        Ok(Err(error)) => vec![error],
+    };
+    for error in failed {
+        tracing::warn!(%error, "an attachment of a deleted session could not be removed");
     }
     Ok(())
 }

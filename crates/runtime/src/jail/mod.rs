@@ -20,7 +20,10 @@ use cap_std::{
     ambient_authority,
     fs::{Dir, FileType, Metadata, OpenOptions, OpenOptionsExt, PermissionsExt},
 };
-use rustix::fs::OFlags;
+use rustix::{
+    fs::{AtFlags, Mode, OFlags},
+    io::Errno,
+};
 use zeroclaw_policy::{Root, RootKind, RootedPath, Roots, Ruleset};
 
 pub use error::JailError;
@@ -60,6 +63,26 @@ impl Jail {
         }
         // INVARIANT opened: the loop pushed one handle per root.
         Ok(Self { roots: Roots::new(roots), handles, scratch: Scratch::default(), told: AtomicBool::new(false) })
+    }
+
+    /// Removes files from one directory of the first root, and says which could not be removed. Neither the directory nor a
+    /// file may be reached through a link: a link is removed itself. Names with a separator name nothing here.
+    pub fn remove_from(&self, directory: &str, names: &[PathBuf]) -> Vec<JailError> {
+        let Some((root, handle)) = self.roots.iter().zip(&self.handles).next() else { return Vec::new() };
+        let fail = |path: &Path, error: Errno| io_error(&root.path().join(directory).join(path), error.into());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = match rustix::fs::openat(handle, directory, flags, Mode::empty()) {
+            Ok(opened) => opened,
+            Err(Errno::NOENT) => return Vec::new(),
+            Err(error) => return vec![fail(Path::new(""), error)],
+        };
+        let single = |name: &&PathBuf| name.file_name() == Some(name.as_os_str());
+        let removed = names.iter().filter(single).map(|name| {
+            let removed = rustix::fs::unlinkat(&opened, name, AtFlags::empty());
+            removed.map_err(|error| (error, name))
+        });
+        let failed = removed.filter_map(Result::err).filter(|(error, _)| *error != Errno::NOENT);
+        failed.map(|(error, name)| fail(name, error)).collect()
     }
 
     /// The roots, for finding out where a path lies and for the policy.

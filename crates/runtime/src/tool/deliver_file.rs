@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use zeroclaw_policy::{Action, Permit, Replaces, RootedPath, Roots};
+use zeroclaw_policy::{Action, Level, Permit, Replaces, RootedPath, Roots};
 
 use crate::{
     jail::{Files, JailError, Links, digest},
@@ -123,8 +123,9 @@ impl PreparedCall for Call {
             return Err(wrong_permit());
         };
         let (jail, extension) = (context.jail.clone(), self.extension);
+        let keeps = context.rules.level != Level::Readonly;
         let delivered =
-            writing(context, move |files| deliver(files, jail.roots(), &path, extension.as_deref())).await?;
+            writing(context, move |files| deliver(files, jail.roots(), &path, extension.as_deref(), keeps)).await?;
         let Delivered { file, bytes } = delivered;
         let (text, attachment) = match bytes {
             Some(bytes) => {
@@ -153,6 +154,7 @@ fn deliver(
     roots: &Roots,
     path: &RootedPath,
     extension: Option<&str>,
+    keeps: bool,
 ) -> Result<Delivered, ToolFailure> {
     let bytes = files.read_bounded(path, MAX_FILE)?;
     let wanted = digest(&bytes);
@@ -160,6 +162,10 @@ fn deliver(
     if let Some(extension) = extension {
         file.push('.');
         file.push_str(extension);
+    }
+    if !keeps {
+        // At a level that changes nothing there is no copy; the bytes are those that the digest names.
+        return Ok(Delivered { file, bytes: Some(Bytes::from(bytes)) });
     }
     let base = roots.iter().next().map(|root| root.path().join(UPLOADS).join(&file));
     let copy = base

@@ -320,3 +320,74 @@ fn names_say_what_they_are() {
     assert!(files.exists(&bench.locate("a")).expect("exists"));
     assert!(!files.exists(&bench.locate("zzz")).expect("does not"));
 }
+
+/// A session that was deleted took files elsewhere along, once a command had put a link in the place of its attachments.
+#[test]
+fn attachments_are_removed_by_handle() {
+    let bench = Bench::new();
+    let names = ["a".into(), "link".into(), "missing".into(), "../f".into(), "sub/b".into()];
+    for file in ["uploads/a", "uploads/kept", "uploads/sub/b", "f"] {
+        bench.write(file, "x");
+    }
+    symlink(bench.outside.join("secret"), bench.inside.join("uploads/link")).expect("link");
+    assert!(bench.context.jail.remove_from("uploads", &names).is_empty());
+    for (file, is_there) in [("a", false), ("link", false), ("kept", true), ("sub/b", true), ("../f", true)] {
+        assert_eq!(bench.inside.join("uploads").join(file).symlink_metadata().is_ok(), is_there, "{file}");
+    }
+    fs::rename(bench.inside.join("uploads"), bench.inside.join("moved")).expect("moved");
+    assert!(bench.context.jail.remove_from("uploads", &names).is_empty(), "nothing there is nothing to do");
+    symlink(&bench.outside, bench.inside.join("uploads")).expect("link");
+    let failed = bench.context.jail.remove_from("uploads", &["secret".into()]);
+    assert_eq!(failed.len(), 1);
+    bench.secret_is_safe();
+}
+
+/// At a level that changes nothing, handing over a file left a copy of it in the project.
+#[tokio::test]
+async fn a_delivery_at_readonly_writes_nothing() {
+    let bench = Bench::with(|_, (_, rules)| rules.level = zeroclaw_policy::Level::Readonly);
+    bench.write("a.txt", "text");
+    let outcome = bench.call("deliver_file", json!({ "path": "a.txt" })).await.expect("delivered");
+    let bytes = outcome.content.iter().find_map(|content| match content {
+        zeroclaw_runtime::tool::ToolContent::Attachment { bytes, .. } => Some(bytes.as_ref()),
+        _ => None,
+    });
+    assert_eq!((outcome.failed, bytes), (false, Some(b"text".as_slice())));
+    assert!(!bench.inside.join("uploads").exists());
+}
+
+/// FIL-03, FIL-07: names that only look like others, and names that no file has.
+#[tokio::test]
+async fn fil_03_fil_07_names_are_what_they_are() {
+    let bench = Bench::new();
+    fs::create_dir(bench.inside.parent().expect("base").join("ws-evil")).expect("sibling");
+    fs::write(bench.inside.parent().expect("base").join("ws-evil/x"), "evil").expect("file");
+    bench.write("a..b.txt", "dots");
+    assert!(bench.text("file_read", json!({ "path": "a..b.txt" })).await.contains("dots"));
+    for path in [format!("{}/a..b.txt", bench.inside.display()), format!("{}/./a..b.txt", bench.inside.display())] {
+        assert!(bench.text("file_read", json!({ "path": path })).await.contains("dots"), "{path}");
+    }
+    let long = "x".repeat(5000);
+    let sibling = format!("{}-evil/x", bench.inside.display());
+    for path in [
+        "../out/secret",
+        "a/../../out/secret",
+        "..%2fout%2fsecret",
+        "~/x",
+        "file:///etc/passwd",
+        "/etc/passwd",
+        "/proc/self/environ",
+        "/proc/self/root/etc/passwd",
+        "\u{ff0e}\u{ff0e}/out/secret",
+        ".\u{200b}./out/secret",
+        "a\0b",
+        "",
+        &long,
+        &sibling,
+    ] {
+        for tool in ["file_read", "deliver_file"] {
+            bench.failure(tool, json!({ "path": path })).await;
+        }
+    }
+    bench.secret_is_safe();
+}
