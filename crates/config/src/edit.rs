@@ -85,7 +85,7 @@ pub fn get(paths: &Paths, env: &Env, key: &str) -> Result<Entry, ConfigError> {
 /// Lists every key that has a value, in the order of sections.
 pub fn list(paths: &Paths, env: &Env) -> Result<Vec<Entry>, ConfigError> {
     let layers = load_layers(paths, env)?;
-    let always = [Section::Root, Section::Acp, Section::Autonomy, Section::Sandbox, Section::Store];
+    let always = [Section::Root, Section::Acp, Section::Autonomy, Section::Gateway, Section::Sandbox, Section::Store];
     let sections: BTreeSet<&Section> = always.iter().chain(layers.settings.sections.keys()).collect();
     let keys = sections.into_iter().flat_map(|section| section.keys().iter().map(move |key| (section, key)));
     let entries = keys.map(|(section, key)| entry(&layers, env, section, key));
@@ -144,6 +144,7 @@ fn parse_key(text: &str) -> Result<(Section, &'static Key), ConfigError> {
         ["acp", name] => (Section::Acp, *name),
         ["autonomy", name] => (Section::Autonomy, *name),
         ["sandbox", name] => (Section::Sandbox, *name),
+        ["gateway", name] => (Section::Gateway, *name),
         ["store", name] => (Section::Store, *name),
         ["agents", alias @ .., name] if !alias.is_empty() => (Section::Agent(alias.join(".")), *name),
         ["risk_profiles", alias @ .., name] if !alias.is_empty() => (Section::Risk(alias.join(".")), *name),
@@ -170,6 +171,7 @@ fn parse_key(text: &str) -> Result<(Section, &'static Key), ConfigError> {
                 "acp" => unknown(None, keys(Section::Acp)),
                 "autonomy" => unknown(None, keys(Section::Autonomy)),
                 "sandbox" => unknown(None, keys(Section::Sandbox)),
+                "gateway" => unknown(None, keys(Section::Gateway)),
                 "store" => unknown(None, keys(Section::Store)),
                 _ => unknown(None, keys(Section::Root)),
             });
@@ -178,7 +180,7 @@ fn parse_key(text: &str) -> Result<(Section, &'static Key), ConfigError> {
     let alias = match &section {
         Section::Agent(alias) | Section::Risk(alias) | Section::Runtime(alias) => Some(alias.as_str()),
         Section::Model(model) | Section::Price(model) => Some(model.alias.as_str()),
-        Section::Root | Section::Acp | Section::Autonomy | Section::Sandbox | Section::Store => None,
+        Section::Root | Section::Acp | Section::Autonomy | Section::Gateway | Section::Sandbox | Section::Store => None,
     };
     if let Some(alias) = alias {
         let at = || Box::new(Location::Request);

@@ -72,6 +72,7 @@ impl Walk<'_> {
                 "acp" => self.section(&Section::Acp, item, &at)?,
                 "autonomy" => self.section(&Section::Autonomy, item, &at)?,
                 "sandbox" => self.section(&Section::Sandbox, item, &at)?,
+                "gateway" => self.section(&Section::Gateway, item, &at)?,
                 "store" => self.section(&Section::Store, item, &at)?,
                 "agents" => self.named("agents", Section::Agent, item, &at)?,
                 "risk_profiles" => self.named("risk_profiles", Section::Risk, item, &at)?,

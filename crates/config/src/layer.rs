@@ -10,8 +10,8 @@ use crate::paths::{data_dir_from_env, expand_home};
 use crate::schema::{PRICE_TABLE, Section, family_names};
 use crate::settings::{Place, Setting, Settings, Source};
 use crate::types::{
-    AcpConfig, AgentConfig, ClientMcpServers, Config, DEFAULT_PROFILE, ErrorCodes, Level, ModelConfig, PriceConfig,
-    RiskProfile, RuntimeProfile, SandboxBackend, SandboxConfig, StoreConfig, SyncMode,
+    AcpConfig, AgentConfig, ClientMcpServers, Config, DEFAULT_PROFILE, ErrorCodes, GatewayConfig, Level, ModelConfig,
+    PriceConfig, RiskProfile, RuntimeProfile, SandboxBackend, SandboxConfig, StoreConfig, SyncMode,
 };
 use crate::value::Value;
 
@@ -62,6 +62,7 @@ fn target(
         ("acp", []) => return Ok(Some((Section::Acp, name))),
         ("autonomy", []) => return Ok(Some((Section::Autonomy, name))),
         ("sandbox", []) => return Ok(Some((Section::Sandbox, name))),
+        ("gateway", []) => return Ok(Some((Section::Gateway, name))),
         ("store", []) => return Ok(Some((Section::Store, name))),
         ("agents", [_, ..]) => Box::new(Section::Agent),
         ("risk_profiles", [_, ..]) => Box::new(Section::Risk),
@@ -132,6 +133,9 @@ pub(crate) fn build(settings: &Settings, source: &Source, env: &Env) -> Config {
             Section::Acp => values().for_each(|(setting, reader)| put_acp(&mut config.acp, setting, &reader)),
             Section::Sandbox => {
                 values().for_each(|(setting, reader)| put_sandbox(&mut config.sandbox, setting, &reader))
+            }
+            Section::Gateway => {
+                values().for_each(|(setting, reader)| put_gateway(&mut config.gateway, setting, &reader))
             }
             Section::Store => values().for_each(|(_, reader)| put_store(&mut config.store, &reader)),
             Section::Autonomy => {
@@ -288,6 +292,29 @@ fn put_acp(acp: &mut AcpConfig, setting: &Setting, reader: &Reader<'_>) {
                 _ => ClientMcpServers::All,
             };
         }
+        _ => {}
+    }
+}
+
+fn put_gateway(gateway: &mut GatewayConfig, setting: &Setting, reader: &Reader<'_>) {
+    let whole = |default: u64| reader.whole().unwrap_or(default);
+    match setting.key.name {
+        "host" => gateway.host = reader.word().to_owned(),
+        "port" => gateway.port = reader.whole().and_then(|port| u16::try_from(port).ok()).unwrap_or(gateway.port),
+        "unix_socket" => reader.path(&mut gateway.unix_socket),
+        "path_prefix" => reader.text(&mut gateway.path_prefix),
+        "require_pairing" => gateway.require_pairing = reader.flag().unwrap_or(gateway.require_pairing),
+        "pairing_code_ttl_secs" => gateway.pairing_code_ttl_secs = whole(gateway.pairing_code_ttl_secs),
+        "allowed_origins" => reader.list(&mut gateway.allowed_origins),
+        "allowed_hosts" => reader.list(&mut gateway.allowed_hosts),
+        "trust_forwarded_headers" => {
+            gateway.trust_forwarded_headers = reader.flag().unwrap_or(gateway.trust_forwarded_headers);
+        }
+        "max_connections" => {
+            let count = reader.whole().and_then(|count| usize::try_from(count).ok());
+            gateway.max_connections = count.unwrap_or(gateway.max_connections);
+        }
+        "drain_secs" => gateway.drain_secs = whole(gateway.drain_secs),
         _ => {}
     }
 }

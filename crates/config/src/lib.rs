@@ -29,6 +29,6 @@ pub use crate::names::{AliasError, Family, ModelRef, ModelRefError, check_alias}
 pub use crate::paths::{Paths, resolve_paths};
 pub use crate::secret::Secret;
 pub use crate::types::{
-    AcpConfig, AgentConfig, ClientMcpServers, Config, ErrorCodes, Level, ModelConfig, PriceConfig, RiskProfile,
-    RuntimeProfile, SandboxBackend, SandboxConfig, StoreConfig, SyncMode,
+    AcpConfig, AgentConfig, ClientMcpServers, Config, ErrorCodes, GatewayConfig, Level, ModelConfig, PriceConfig,
+    RiskProfile, RuntimeProfile, SandboxBackend, SandboxConfig, StoreConfig, SyncMode,
 };

@@ -12,6 +12,7 @@ pub(crate) enum Section {
     Acp,
     Agent(String),
     Autonomy,
+    Gateway,
     Model(ModelRef),
     Price(ModelRef),
     Risk(String),
@@ -28,6 +29,7 @@ impl Section {
             Self::Acp => ACP,
             Self::Agent(_) => AGENT,
             Self::Autonomy => AUTONOMY,
+            Self::Gateway => GATEWAY,
             Self::Model(_) => MODEL,
             Self::Price(_) => PRICE,
             Self::Risk(_) => RISK,
@@ -49,6 +51,7 @@ impl Section {
             Self::Root
             | Self::Agent(_)
             | Self::Autonomy
+            | Self::Gateway
             | Self::Model(_)
             | Self::Price(_)
             | Self::Risk(_)
@@ -63,6 +66,7 @@ impl Section {
             Self::Root
             | Self::Acp
             | Self::Agent(_)
+            | Self::Gateway
             | Self::Model(_)
             | Self::Price(_)
             | Self::Runtime(_)
@@ -78,6 +82,7 @@ impl Section {
             Self::Acp => vec!["acp"],
             Self::Agent(alias) => vec!["agents", alias],
             Self::Autonomy => vec!["autonomy"],
+            Self::Gateway => vec!["gateway"],
             Self::Model(model) => vec!["providers", "models", model.family.as_str(), &model.alias],
             Self::Price(model) => vec!["providers", "models", model.family.as_str(), &model.alias, PRICE_TABLE],
             Self::Risk(name) => vec!["risk_profiles", name],
@@ -101,7 +106,7 @@ impl Section {
     /// Says whether the section exists without being written.
     pub(crate) fn is_implied(&self) -> bool {
         match self {
-            Self::Root | Self::Acp | Self::Autonomy | Self::Sandbox | Self::Store => true,
+            Self::Root | Self::Acp | Self::Autonomy | Self::Gateway | Self::Sandbox | Self::Store => true,
             Self::Risk(name) | Self::Runtime(name) => name == DEFAULT_PROFILE,
             Self::Agent(_) | Self::Model(_) | Self::Price(_) => false,
         }
@@ -126,8 +131,18 @@ const fn with_default(name: &'static str, kind: Kind, default: &'static str) -> 
 }
 
 /// Returns the names of our tables and keys at the root of the file.
-pub(crate) const TOP_LEVEL: [&str; 9] =
-    ["acp", "agents", "autonomy", "data_dir", "providers", "risk_profiles", "runtime_profiles", "sandbox", "store"];
+pub(crate) const TOP_LEVEL: [&str; 10] = [
+    "acp",
+    "agents",
+    "autonomy",
+    "data_dir",
+    "gateway",
+    "providers",
+    "risk_profiles",
+    "runtime_profiles",
+    "sandbox",
+    "store",
+];
 
 /// Lists the names of all families.
 pub(crate) fn family_names() -> impl Iterator<Item = &'static str> {
@@ -159,6 +174,23 @@ const ACP: &[Key] = &[
     with_default("max_line_bytes", Kind::Whole { min: 64 * 1024, max: 1024 * 1024 * 1024 }, "33554432"),
     with_default("client_terminal", Kind::Flag, "false"),
     with_default("client_mcp_servers", Kind::Choice(&["all", "http", "none"]), "all"),
+];
+
+const GATEWAY: &[Key] = &[
+    with_default("host", Kind::Text, "127.0.0.1"),
+    // Nought lets the system choose, which tests and several daemons on one machine need.
+    with_default("port", Kind::Whole { min: 0, max: 65535 }, "42617"),
+    key("unix_socket", Kind::Path),
+    key("path_prefix", Kind::Text),
+    with_default("require_pairing", Kind::Flag, "true"),
+    // Below half a minute nobody can carry a code to another machine; a code that lives a day is a password.
+    with_default("pairing_code_ttl_secs", Kind::Whole { min: 30, max: 86_400 }, "600"),
+    key("allowed_origins", Kind::List),
+    key("allowed_hosts", Kind::List),
+    with_default("trust_forwarded_headers", Kind::Flag, "false"),
+    // A connection costs memory and a file descriptor, of which a process has some thousand by default.
+    with_default("max_connections", Kind::Whole { min: 1, max: 100_000 }, "512"),
+    with_default("drain_secs", Kind::Whole { min: 0, max: 3600 }, "20"),
 ];
 
 const AGENT: &[Key] = &[

@@ -26,6 +26,8 @@ pub struct Config {
     pub autonomy: RiskProfile,
     /// What confines the processes of tools: `[sandbox]`.
     pub sandbox: SandboxConfig,
+    /// The daemon's gateway: `[gateway]`.
+    pub gateway: GatewayConfig,
     /// The session store: `[store]`.
     pub store: StoreConfig,
     /// Where data is kept, when the configuration says so; the final answer is in [`Paths`](crate::Paths).
@@ -219,6 +221,51 @@ impl Default for SandboxConfig {
             max_file_mb: 16_384,
             max_open_files: 8192,
             max_processes: 1024,
+        }
+    }
+}
+
+/// Configures the gateway of the daemon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GatewayConfig {
+    /// The name or address that is listened on.
+    pub host: String,
+    /// The port that is listened on; 0 lets the system choose.
+    pub port: u16,
+    /// The Unix domain socket that is listened on in place of host and port.
+    pub unix_socket: Option<PathBuf>,
+    /// What stands before every path, for reverse proxies that pass it on.
+    pub path_prefix: Option<String>,
+    /// Whether a client needs a token.
+    pub require_pairing: bool,
+    /// How long a pairing code can be used.
+    pub pairing_code_ttl_secs: u64,
+    /// The origins of web pages that may connect, beside the gateway's own.
+    pub allowed_origins: Vec<String>,
+    /// The names under which a gateway on a loopback address may be asked for, beside those of the loopback.
+    pub allowed_hosts: Vec<String>,
+    /// Whether `X-Forwarded-For` says who the peer is.
+    pub trust_forwarded_headers: bool,
+    /// How many connections may be open at once.
+    pub max_connections: usize,
+    /// How long running turns may go on when the daemon is asked to end.
+    pub drain_secs: u64,
+}
+
+impl Default for GatewayConfig {
+    fn default() -> Self {
+        Self {
+            host: "127.0.0.1".to_owned(),
+            port: 42617,
+            unix_socket: None,
+            path_prefix: None,
+            require_pairing: true,
+            pairing_code_ttl_secs: 600,
+            allowed_origins: Vec::new(),
+            allowed_hosts: Vec::new(),
+            trust_forwarded_headers: false,
+            max_connections: 512,
+            drain_secs: 20,
         }
     }
 }

@@ -57,7 +57,7 @@ pub(super) const TABLE: &[Row] = &[
     row(2, RUNTIME, &[PROTOCOL, POLICY]),
     planned(2, BRIDGE, &[PROTOCOL, TRANSPORT, CONFIG]),
     row(3, SERVER, &[PROTOCOL, TRANSPORT, STORE, POLICY, RUNTIME]),
-    planned(3, GATEWAY, &[PROTOCOL, TRANSPORT]),
+    row(3, GATEWAY, &[PROTOCOL, TRANSPORT]),
     row(4, APP, &[PROTOCOL, POLICY, CONFIG, TRANSPORT, STORE, RUNTIME, SERVER, GATEWAY]),
     row(5, "zeroclaw", &[APP]),
     row(5, "zeroclaw-acp", &[APP]),

@@ -34,6 +34,7 @@ fn every_key_is_documented_and_nothing_else() {
         Section::Acp,
         Section::Agent(name()),
         Section::Autonomy,
+        Section::Gateway,
         Section::Model(ModelRef { family: Family::Custom, alias: name() }),
         Section::Price(ModelRef { family: Family::Custom, alias: name() }),
         Section::Risk(name()),
@@ -50,7 +51,14 @@ fn every_key_is_documented_and_nothing_else() {
 
 #[test]
 fn every_default_fits_its_key() {
-    for section in [Section::Acp, Section::Agent(String::new()), Section::Autonomy, Section::Sandbox, Section::Store] {
+    for section in [
+        Section::Acp,
+        Section::Agent(String::new()),
+        Section::Autonomy,
+        Section::Gateway,
+        Section::Sandbox,
+        Section::Store,
+    ] {
         for key in section.keys() {
             if let Some(default) = key.default {
                 let value = key.kind.read_text(default).unwrap();

@@ -334,8 +334,8 @@ fn get_of_an_unknown_key_names_the_nearest() {
             "`providers.models.custm.x.uri`, did you mean `providers.models.custom.x.uri`?",
         ),
         (
-            "gateway.port",
-            "`gateway.port`, expected one of acp, agents, autonomy, data_dir, providers, risk_profiles, \
+            "tunnels.port",
+            "`tunnels.port`, expected one of acp, agents, autonomy, data_dir, gateway, providers, risk_profiles, \
              runtime_profiles, sandbox, store",
         ),
         ("a b", "`a b`"),
@@ -367,6 +367,13 @@ agents.main.risk_profile = default (default)
 agents.main.runtime_profile = default (default)
 agents.main.workspace = {0}/ws (file)
 autonomy.level = supervised (default)
+gateway.host = 127.0.0.1 (default)
+gateway.port = 42617 (default)
+gateway.require_pairing = true (default)
+gateway.pairing_code_ttl_secs = 600 (default)
+gateway.trust_forwarded_headers = false (default)
+gateway.max_connections = 512 (default)
+gateway.drain_secs = 20 (default)
 providers.models.custom.x.api_key = *** (file)
 providers.models.custom.x.uri = http://***@h (file)
 risk_profiles.r.auto_approve = [\"a\", \"b\"] (file)

@@ -161,7 +161,7 @@ fn what_is_not_ours_is_left_alone() {
             ("ZEROCLAW_ACP_BRIDGE_TOKEN", "t"),
             ("ZEROCLAW_acp__colour", "red"),
             ("ZEROCLAW_agents__enabled", "x"),
-            ("ZEROCLAW_gateway__port", "1"),
+            ("ZEROCLAW_gateway__pair_rate_limit_per_minute", "1"),
             ("ZEROCLAW_providers__models__groq__x__model", "x"),
             ("ZEROCLAW_risk_profiles__r__allowed_tools", "x"),
             ("ZEROCLAW___", "x"),
@@ -173,7 +173,7 @@ fn what_is_not_ours_is_left_alone() {
             "ZEROCLAW___",
             "ZEROCLAW_acp__colour",
             "ZEROCLAW_agents__enabled",
-            "ZEROCLAW_gateway__port",
+            "ZEROCLAW_gateway__pair_rate_limit_per_minute",
             "ZEROCLAW_providers__models__groq__x__model",
             "ZEROCLAW_risk_profiles__r__allowed_tools",
         ]

@@ -213,7 +213,11 @@ fn a_file_of_zeroclaw_keeps_its_other_sections() {
 schema_version = 3
 default_temperature = 0.7
 [gateway]
-port = 42617
+port = 42618
+paired_tokens = []
+session_persistence = true
+[gateway.tls]
+enabled = false
 [mcp]
 enabled = true
 [acpx]
@@ -253,7 +257,9 @@ block_high_risk_commands = true
         [
             "schema_version",
             "default_temperature",
-            "gateway",
+            "gateway.paired_tokens",
+            "gateway.session_persistence",
+            "gateway.tls",
             "mcp",
             "acpx",
             "channels",
@@ -272,6 +278,7 @@ block_high_risk_commands = true
     );
     assert_eq!(loaded.config.agents["main"].workspace, Some(PathBuf::from("/srv/ws")));
     assert_eq!(loaded.config.runtime_profiles["default"].max_tool_iterations, None);
+    assert_eq!(loaded.config.gateway, zeroclaw_config::GatewayConfig { port: 42618, ..Default::default() });
     assert_eq!(loaded.config.dispatchable(), ["main"]);
 }
 

@@ -1,0 +1,201 @@
+//! Where connections come from, and how they all end: TCP or a Unix domain socket, one HTTP connection per client.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use axum::Router;
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto,
+    service::TowerToHyperService,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
+};
+
+use crate::{Gateway, GatewayError, auth::Peer, http};
+
+/// How long nothing is accepted after the system refused: it is out of file descriptors, and asking again at once would
+/// only take its time.
+const REFUSED_PAUSE: Duration = Duration::from_millis(100);
+
+/// HTTP/2 streams of one client at once: its event streams, and requests beside them.
+const MAX_STREAMS: u32 = 64;
+
+/// Where the gateway listens.
+#[derive(Debug)]
+pub struct Listener(Inner);
+
+#[derive(Debug)]
+enum Inner {
+    Tcp(TcpListener),
+    #[cfg(unix)]
+    Unix {
+        listener: tokio::net::UnixListener,
+        path: PathBuf,
+    },
+}
+
+impl Listener {
+    /// Listens on a name or address and a port; 0 lets the system choose.
+    ///
+    /// # Errors
+    /// The port is taken, or the name is unknown.
+    pub async fn tcp(host: &str, port: u16) -> Result<Self, GatewayError> {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let bound = TcpListener::bind((host, port)).await;
+        let listener = bound.map_err(|source| GatewayError::Listen { place: format!("{host} port {port}"), source })?;
+        Ok(Self(Inner::Tcp(listener)))
+    }
+
+    /// Listens on a Unix domain socket that only this user can open. A socket that a dead process left is replaced.
+    ///
+    /// # Errors
+    /// Something else is there, or the system refuses.
+    #[cfg(unix)]
+    pub async fn unix(path: &Path) -> Result<Self, GatewayError> {
+        use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+
+        let failed = |source| GatewayError::Listen { place: format!("`{}`", path.display()), source };
+        if let Ok(metadata) = tokio::fs::symlink_metadata(path).await {
+            let dead = metadata.file_type().is_socket() && tokio::net::UnixStream::connect(path).await.is_err();
+            if !dead {
+                return Err(GatewayError::SocketTaken { path: path.to_owned() });
+            }
+            tokio::fs::remove_file(path).await.map_err(failed)?;
+        }
+        let listener = tokio::net::UnixListener::bind(path).map_err(failed)?;
+        tokio::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).await.map_err(failed)?;
+        Ok(Self(Inner::Unix { listener, path: path.to_owned() }))
+    }
+
+    /// The address, where it is one.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        match &self.0 {
+            Inner::Tcp(listener) => listener.local_addr().ok(),
+            #[cfg(unix)]
+            Inner::Unix { .. } => None,
+        }
+    }
+
+    /// Whether only this machine can come in. A socket in the file system has permissions of its own.
+    pub(crate) fn is_local(&self) -> bool {
+        self.address().is_none_or(|address| address.ip().to_canonical().is_loopback())
+    }
+
+    /// Whether browsers can come in.
+    pub(crate) fn is_loopback_address(&self) -> bool {
+        self.address().is_some_and(|address| address.ip().to_canonical().is_loopback())
+    }
+}
+
+/// Accepts until `stop` resolves; then closes every connection and returns when all are gone.
+pub(crate) async fn run(gateway: &Arc<Gateway>, listener: Listener, stop: impl Future<Output = ()>) {
+    let router = http::router(gateway);
+    let slots = Arc::new(Semaphore::new(gateway.settings().max_connections));
+    // Every connection holds a sender; when the last is dropped, all are gone.
+    let (alive, mut gone) = mpsc::channel::<()>(1);
+    tokio::pin!(stop);
+    loop {
+        let permit = tokio::select! {
+            permit = Arc::clone(&slots).acquire_owned() => permit,
+            () = &mut stop => break,
+        };
+        let Ok(permit) = permit else { break };
+        let accepted = tokio::select! {
+            accepted = accept(&listener) => accepted,
+            () = &mut stop => break,
+        };
+        match accepted {
+            Ok(Accepted::Tcp(stream, address)) => {
+                // Small messages go out at once.
+                let _ = stream.set_nodelay(true);
+                let peer = Peer::of(address);
+                tokio::spawn(serve(stream, peer, router.clone(), gateway.closing(), permit, alive.clone()));
+            }
+            #[cfg(unix)]
+            Ok(Accepted::Unix(stream)) => {
+                tokio::spawn(serve(stream, Peer::Local, router.clone(), gateway.closing(), permit, alive.clone()));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(REFUSED_PAUSE).await;
+            }
+        }
+    }
+    match listener.0 {
+        Inner::Tcp(listener) => drop(listener),
+        #[cfg(unix)]
+        Inner::Unix { listener, path } => {
+            drop(listener);
+            // Whoever comes next replaces it anyway.
+            let _ = tokio::fs::remove_file(path).await;
+        }
+    }
+    gateway.close();
+    drop(alive);
+    let all_gone = async {
+        while gone.recv().await.is_some() {}
+        gateway.emptied().await;
+    };
+    // Connections end by themselves in this time; one that does not must not hold up the end of the process.
+    if tokio::time::timeout(4 * gateway.settings().periods.patience, all_gone).await.is_err() {
+        tracing::warn!("some connections did not end in time");
+    }
+}
+
+enum Accepted {
+    Tcp(tokio::net::TcpStream, IpAddr),
+    #[cfg(unix)]
+    Unix(tokio::net::UnixStream),
+}
+
+async fn accept(listener: &Listener) -> io::Result<Accepted> {
+    match &listener.0 {
+        Inner::Tcp(listener) => {
+            let (stream, address) = listener.accept().await?;
+            Ok(Accepted::Tcp(stream, address.ip()))
+        }
+        #[cfg(unix)]
+        Inner::Unix { listener, .. } => Ok(Accepted::Unix(listener.accept().await?.0)),
+    }
+}
+
+async fn serve<I>(
+    io: I,
+    peer: Peer,
+    router: Router,
+    mut closing: watch::Receiver<bool>,
+    permit: OwnedSemaphorePermit,
+    alive: mpsc::Sender<()>,
+) where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let patience = http::REQUEST_PATIENCE;
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    // Whoever connects and says nothing is gone after this.
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(patience);
+    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(MAX_STREAMS);
+    let service = TowerToHyperService::new(router.layer(axum::Extension(peer)));
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(io), service);
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = async { drop(closing.wait_for(|closing| *closing).await) } => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "an HTTP connection ended early");
+    }
+    drop((permit, alive));
+}
