@@ -51,6 +51,8 @@ mod protocol_page;
 #[cfg(test)]
 mod recovery;
 #[cfg(test)]
+mod sandbox;
+#[cfg(test)]
 mod sdk;
 #[cfg(test)]
 mod smoke;
