@@ -217,10 +217,11 @@ async fn tlc_09_a_huge_output_is_cut_and_says_so() {
     assert!(total < 1024 * 1024, "{total} bytes for one call");
 }
 
-// Terminals that were made in the client were never released. Commands run in the agent's own process, so no terminal is
-// asked for, whatever the client offers, also on a cancel and on an error.
+// Terminals that were made in the client were never released. Unless it is configured otherwise commands run in the agent's
+// own process, and no terminal is asked for, whatever the client offers, also on a cancel and on an error.
+// Where it is configured, `client_terminal` shows that each is released once.
 #[tokio::test]
-async fn tlc_11_no_terminal_of_the_client_is_used() {
+async fn tlc_11_no_terminal_of_the_client_is_used_unasked() {
     let lab = builtin("full");
     let mut agent = lab.start();
     let capabilities = json!({"terminal": true, "fs": {"readTextFile": true, "writeTextFile": true}});

@@ -23,6 +23,10 @@ mod choices;
 #[cfg(test)]
 mod cli;
 #[cfg(test)]
+mod client_files;
+#[cfg(test)]
+mod client_terminal;
+#[cfg(test)]
 mod clients;
 #[cfg(test)]
 mod conformance;

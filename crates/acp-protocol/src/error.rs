@@ -75,6 +75,8 @@ impl Codes {
     pub const INTERNAL: i64 = -32603;
     /// Cancelled by `$/cancel_request`.
     pub const REQUEST_CANCELLED: i64 = -32800;
+    /// -32002, as clients answer about files and terminals that are not there.
+    pub const RESOURCE_NOT_FOUND: i64 = -32002;
 }
 
 impl ErrorTable {

@@ -41,6 +41,7 @@ mod elicitation;
 mod error;
 mod frame;
 mod gated;
+pub mod lend;
 mod mcp;
 mod members;
 mod message;

@@ -105,6 +105,20 @@ pub mod client {
     pub const REQUEST_PERMISSION: &str = "session/request_permission";
     /// Request: a form for the user.
     pub const ELICITATION_CREATE: &str = "elicitation/create";
+    /// Request: the text of a file, unsaved changes included.
+    pub const READ_TEXT_FILE: &str = "fs/read_text_file";
+    /// Request: replaces the text of a file.
+    pub const WRITE_TEXT_FILE: &str = "fs/write_text_file";
+    /// Request: runs a program in a new terminal.
+    pub const TERMINAL_CREATE: &str = "terminal/create";
+    /// Request: what a terminal has shown so far.
+    pub const TERMINAL_OUTPUT: &str = "terminal/output";
+    /// Request: answered when the program has ended.
+    pub const TERMINAL_WAIT_FOR_EXIT: &str = "terminal/wait_for_exit";
+    /// Request: ends the program; the terminal stays.
+    pub const TERMINAL_KILL: &str = "terminal/kill";
+    /// Request: gives the terminal up, and ends the program when it still runs.
+    pub const TERMINAL_RELEASE: &str = "terminal/release";
     /// Notification: a request of ours is withdrawn.
     pub const CANCEL_REQUEST: &str = "$/cancel_request";
 }

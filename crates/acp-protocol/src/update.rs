@@ -190,6 +190,11 @@ pub enum ToolCallContent<'a> {
         /// The whole new text.
         new_text: &'a str,
     },
+    /// A terminal of the client; named only while it is not released.
+    Terminal {
+        /// The client's own id of it.
+        terminal_id: &'a str,
+    },
 }
 
 /// One step of a plan.

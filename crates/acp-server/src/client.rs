@@ -48,8 +48,8 @@ pub(crate) enum InFlight {
 #[derive(Debug)]
 pub(crate) enum PeerAnswer {
     Result(Box<RawValue>),
-    /// Whatever it says, the question was not answered.
-    Error,
+    /// The question was not answered.
+    Error(ErrorObject),
 }
 
 /// A question to the client that is open.
@@ -60,6 +60,8 @@ struct Asked {
     answers: mpsc::Sender<(u64, PeerAnswer)>,
     /// It is being withdrawn: an answer does not count any more.
     void: bool,
+    /// Its answer counts even when the session is cancelled: it tells of something that has to be given back.
+    lasting: bool,
 }
 
 #[derive(Debug)]
@@ -207,9 +209,30 @@ impl Client {
         if asked.len() >= MAX_ASKED {
             return None;
         }
-        asked.insert(name.clone(), Asked { session: pump.session(), number, answers, void: false });
+        asked.insert(name.clone(), Asked { session: pump.session(), number, answers, void: false, lasting: false });
         let (client, pump) = (Arc::clone(self), Arc::clone(pump));
         Some(Question { client, pump, id: RequestId::from_plain_text(&name), number, name, answered: false })
+    }
+
+    /// Sends a request whose answer changes nothing; it is ignored when it comes.
+    pub(crate) fn tell<T: Serialize>(self: &Arc<Self>, pump: &Pump, name: &str, params: &T) {
+        let number = self.next_ask.fetch_add(1, Ordering::Relaxed);
+        let mut line = Vec::with_capacity(256);
+        match encode_request(&mut line, &RequestId::from_plain_text(&format!("zc-out-{number}")), name, params) {
+            Ok(()) => pump.line(self, line),
+            Err(error) => tracing::error!(%error, "a request could not be encoded"),
+        }
+    }
+
+    /// An answer came that could not be taken in, such as one that is too long. False when it answers nothing of ours.
+    pub(crate) fn answered_unreadably(&self, id: &RequestId, why: &str) -> bool {
+        let name = id.as_json().trim_matches('"');
+        let open = lock(&self.asked).contains_key(name);
+        if open {
+            let error = ErrorObject::new(self.errors(), ErrorKind::InvalidRequest, why);
+            self.answered(id, ResponseOutcome::Error(error));
+        }
+        open
     }
 
     /// Hands an answer to whoever asked; late and invented ones are ignored.
@@ -227,7 +250,7 @@ impl Client {
         let Some((number, sender)) = sender else { return };
         let answer = match outcome {
             ResponseOutcome::Result(raw) => PeerAnswer::Result(raw.to_owned()),
-            ResponseOutcome::Error(_) => PeerAnswer::Error,
+            ResponseOutcome::Error(error) => PeerAnswer::Error(error),
         };
         // Capacity is one per client asked, so this fails only when nobody waits any more.
         let _nobody_waits = sender.try_send((number, answer));
@@ -236,7 +259,7 @@ impl Client {
     /// The session is cancelled. What the client answers from now on comes after its cancel, and must not overtake it on
     /// the way to the turn.
     pub(crate) fn void_questions(&self, session: &str) {
-        for question in lock(&self.asked).values_mut().filter(|question| *question.session == *session) {
+        for question in lock(&self.asked).values_mut().filter(|asked| *asked.session == *session && !asked.lasting) {
             question.void = true;
         }
     }
@@ -244,6 +267,15 @@ impl Client {
     /// The client is going: nobody waits for it to read any more.
     pub(crate) fn leave(&self) {
         self.leaving.cancel();
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.is_cancelled()
+    }
+
+    /// Resolves when the client goes.
+    pub(crate) async fn left(&self) {
+        self.leaving.cancelled().await;
     }
 
     /// The client is gone: no answer will come to what it was asked.
@@ -282,16 +314,30 @@ impl Question {
     pub(crate) fn settle(&mut self) {
         self.answered = true;
     }
+
+    /// Its answer counts even when the session is cancelled meanwhile.
+    pub(crate) fn outlasts_cancel(&self) {
+        if let Some(asked) = lock(&self.client.asked).get_mut(&self.name) {
+            asked.lasting = true;
+        }
+    }
+
+    /// Withdraws it, and still takes its answer.
+    pub(crate) fn withdraw(&mut self) {
+        // Dropping it has nothing left to say.
+        self.answered = true;
+        let mut line = Vec::new();
+        if encode_notification(&mut line, method::CANCEL_REQUEST, &Withdrawal { request_id: &self.name }).is_ok() {
+            self.pump.line(&self.client, line);
+        }
+    }
 }
 
 impl Drop for Question {
     fn drop(&mut self) {
         let open = lock(&self.client.asked).remove(&self.name).is_some();
         if open && !self.answered {
-            let mut line = Vec::new();
-            if encode_notification(&mut line, method::CANCEL_REQUEST, &Withdrawal { request_id: &self.name }).is_ok() {
-                self.pump.line(&self.client, line);
-            }
+            self.withdraw();
         }
     }
 }

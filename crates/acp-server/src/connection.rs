@@ -441,6 +441,10 @@ impl Connection for ClientConnection {
             Rejected::TooLong { id, length } => (id, format!("the line has {length} bytes, which is over the limit")),
             Rejected::InvalidUtf8 { id } => (id, "the line is not valid UTF-8".to_owned()),
         };
+        // Whoever asked would wait for an answer that came already. A response is never answered.
+        if id.as_ref().is_some_and(|id| self.client.answered_unreadably(id, &message)) {
+            return;
+        }
         let error = CallError::new(ErrorKind::InvalidRequest, message);
         self.client.refuse(id.as_ref(), &error.to_wire(ErrorTable::default()));
     }

@@ -63,6 +63,34 @@ pub(crate) fn event(out: &mut Vec<u8>, event: &TurnEvent<'_>, cost: Option<Usage
     }
 }
 
+/// The event as the client sees it that has the terminal its content names; `None` when it names none.
+/// A terminal is named while its call runs. Then it is released and must not be named again: the client keeps showing it.
+pub(crate) fn for_owner(event: &TurnEvent<'_>) -> Option<Vec<u8>> {
+    let TurnEvent::CallChanged { id, tool, status: new, title, content: Some(shown), locations: places, raw_output } =
+        event
+    else {
+        return None;
+    };
+    let terminal = shown.iter().find_map(|item| match item {
+        ToolContent::Terminal { id, .. } => Some(id),
+        ToolContent::Text(_) | ToolContent::Diff { .. } | ToolContent::Attachment { .. } => None,
+    })?;
+    let named = [ToolCallContent::Terminal { terminal_id: terminal }];
+    let places = places.map(locations);
+    let update = SessionUpdate::ToolCallUpdate {
+        tool_call_id: id,
+        name: tool,
+        status: new.map(status),
+        title: *title,
+        content: (*new == Some(CallStatus::InProgress)).then_some(&named),
+        locations: places.as_deref(),
+        raw_output: *raw_output,
+    };
+    let mut out = Vec::new();
+    write(&mut out, &update);
+    Some(out)
+}
+
 /// Writes one update object. Everything in it has string keys and no foreign numbers, so writing into memory cannot fail.
 pub(crate) fn write(out: &mut Vec<u8>, update: &SessionUpdate<'_>) {
     write_any(out, update);
@@ -116,6 +144,7 @@ pub(crate) fn content(shown: &[ToolContent]) -> Vec<ToolCallContent<'_>> {
             ToolContent::Diff { path, old, new } => {
                 ToolCallContent::Diff { path, old_text: old.as_deref(), new_text: new }
             }
+            ToolContent::Terminal { id: _, text } => ToolCallContent::Content { content: ContentBlock::text(text) },
             ToolContent::Attachment { uri, mime_type, bytes } => ToolCallContent::Content {
                 content: ContentBlock::Resource {
                     resource: EmbeddedResource {

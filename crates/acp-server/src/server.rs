@@ -38,6 +38,10 @@ pub struct ServerSettings {
     pub process_dir: PathBuf,
     /// Which MCP servers of a client its sessions use.
     pub client_mcp: ClientMcp,
+    /// Whether commands run in the terminal of a client that offers one.
+    pub client_terminal: bool,
+    /// How long a client may take to read or write a file, or to start a terminal.
+    pub client_timeout: Duration,
     /// The program's version.
     pub version: &'static str,
 }

@@ -285,6 +285,7 @@ fn put_acp(acp: &mut AcpConfig, setting: &Setting, reader: &Reader<'_>) {
         "strict" => acp.strict = reader.flag().unwrap_or(acp.strict),
         "max_line_bytes" => acp.max_line_bytes = size(acp.max_line_bytes),
         "client_terminal" => acp.client_terminal = reader.flag().unwrap_or(acp.client_terminal),
+        "client_timeout_secs" => acp.client_timeout_secs = reader.whole().unwrap_or(acp.client_timeout_secs),
         "client_mcp_servers" => {
             acp.client_mcp_servers = match reader.word() {
                 "http" => ClientMcpServers::Http,

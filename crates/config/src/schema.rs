@@ -173,6 +173,7 @@ const ACP: &[Key] = &[
     // Below 64 KiB ordinary prompts with a file in them fail; above 1 GiB one message takes the whole machine.
     with_default("max_line_bytes", Kind::Whole { min: 64 * 1024, max: 1024 * 1024 * 1024 }, "33554432"),
     with_default("client_terminal", Kind::Flag, "false"),
+    with_default("client_timeout_secs", SECONDS, "30"),
     with_default("client_mcp_servers", Kind::Choice(&["all", "http", "none"]), "all"),
 ];
 

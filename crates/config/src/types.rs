@@ -128,6 +128,8 @@ pub struct AcpConfig {
     pub max_line_bytes: usize,
     /// Whether commands run in the terminal of the client where it offers one.
     pub client_terminal: bool,
+    /// How long a client may take to read or write a file, or to start a terminal.
+    pub client_timeout_secs: u64,
     /// Which MCP servers of a client its sessions use.
     pub client_mcp_servers: ClientMcpServers,
 }
@@ -142,6 +144,7 @@ impl Default for AcpConfig {
             strict: false,
             max_line_bytes: 32 * 1024 * 1024,
             client_terminal: false,
+            client_timeout_secs: 30,
             client_mcp_servers: ClientMcpServers::All,
         }
     }

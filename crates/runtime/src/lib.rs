@@ -4,6 +4,7 @@
 //! It knows no wire format, no session table and no transport: a turn's events go to a [`turn::TurnSink`],
 //! questions to an [`turn::Approver`], and every side effect needs a permit of the policy crate.
 
+pub mod client;
 pub mod jail;
 pub mod launch;
 pub mod mcp;

@@ -17,6 +17,7 @@ use zeroclaw_acp_protocol::{
     ErrorObject, ErrorTable, Frame, Location, MethodKind, PermissionOption, PermissionOptionKind, PermissionRequest,
     PermissionToolCall, PlanEntry, PlanPriority, PlanStatus, RequestId, SessionUpdate, ToolCallContent, ToolKind,
     UpdateFrame, UsageCost, Withdrawal, client, encode_error, encode_notification, encode_request, encode_result,
+    lend::{CreateTerminal, EnvVariable, ReadTextFile, TerminalCall, WriteTextFile},
     result::{
         AgentCapabilities, AuthCapabilities, AuthMethod, Choice, ConfigKind, ConfigOption, ConfigOptionsResult,
         ConfigValue, Empty, EventResult, ExtensionCapabilities, Implementation, InitializeMeta, InitializeResult,
@@ -367,21 +368,23 @@ fn block() -> BoxedStrategy<ContentBlock<'static>> {
 enum Shown {
     Content(ContentBlock<'static>),
     Diff { path: std::path::PathBuf, old: Option<String>, new: String },
+    Terminal(String),
 }
 
 fn shown() -> BoxedStrategy<Vec<Shown>> {
     let diff = (path(), maybe(text()), text()).prop_map(|(path, old, new)| Shown::Diff { path, old, new });
-    some(prop_oneof![block().prop_map(Shown::Content), diff])
+    some(prop_oneof![block().prop_map(Shown::Content), diff, text().prop_map(Shown::Terminal)])
 }
 
 fn contents(shown: &[Shown]) -> Vec<ToolCallContent<'_>> {
     let items = shown.iter().map(|item| match item {
         Shown::Content(content) => ToolCallContent::Content { content: content.clone() },
         Shown::Diff { path, old, new } => ToolCallContent::Diff { path, old_text: old.as_deref(), new_text: new },
+        Shown::Terminal(terminal_id) => ToolCallContent::Terminal { terminal_id },
     });
     items
         .map(|item| match item {
-            ToolCallContent::Content { .. } | ToolCallContent::Diff { .. } => item,
+            ToolCallContent::Content { .. } | ToolCallContent::Diff { .. } | ToolCallContent::Terminal { .. } => item,
         })
         .collect()
 }
@@ -573,6 +576,56 @@ fn permission() -> BoxedStrategy<String> {
         .boxed()
 }
 
+/// A request of ours with this method.
+fn asked(number: u32, method: &str, params: &impl Serialize) -> String {
+    let id = RequestId::from_plain_text(&format!("zc-out-{number}"));
+    line(|out| encode_request(out, &id, method, params).expect("a request can be written"))
+}
+
+fn file_read() -> BoxedStrategy<String> {
+    (0..u32::MAX, text(), text(), maybe(1..u32::MAX), maybe(any::<u32>()))
+        .prop_map(|(number, session_id, path, line, limit)| {
+            let params = ReadTextFile { session_id: &session_id, path: &path, line, limit };
+            asked(number, client::READ_TEXT_FILE, &params)
+        })
+        .boxed()
+}
+
+fn file_write() -> BoxedStrategy<String> {
+    (0..u32::MAX, text(), text(), text())
+        .prop_map(|(number, session_id, path, content)| {
+            let params = WriteTextFile { session_id: &session_id, path: &path, content: &content };
+            asked(number, client::WRITE_TEXT_FILE, &params)
+        })
+        .boxed()
+}
+
+fn terminal_create() -> BoxedStrategy<String> {
+    let lists = (some(text()), some((text(), text())));
+    (0..u32::MAX, text(), text(), lists, maybe(text()), maybe(0..u64::from(u32::MAX)))
+        .prop_map(|(number, session_id, command, (args, env), cwd, output_byte_limit)| {
+            let env: Vec<EnvVariable<'_>> = env.iter().map(|(name, value)| EnvVariable { name, value }).collect();
+            let params = CreateTerminal {
+                session_id: &session_id,
+                command: &command,
+                args: &args,
+                env: &env,
+                cwd: cwd.as_deref(),
+                output_byte_limit,
+            };
+            asked(number, client::TERMINAL_CREATE, &params)
+        })
+        .boxed()
+}
+
+fn terminal_call(method: &'static str) -> BoxedStrategy<String> {
+    (0..u32::MAX, text(), text())
+        .prop_map(move |(number, session_id, terminal_id)| {
+            asked(number, method, &TerminalCall { session_id: &session_id, terminal_id: &terminal_id })
+        })
+        .boxed()
+}
+
 fn withdrawal() -> BoxedStrategy<String> {
     text()
         .prop_map(|id| {
@@ -626,7 +679,18 @@ fn updates_come_back_equal() {
 #[test]
 fn requests_and_notifications_come_back_equal() {
     let judge = Judge::default();
-    for (method, made) in [(client::REQUEST_PERMISSION, permission()), (client::CANCEL_REQUEST, withdrawal())] {
+    let made = [
+        (client::REQUEST_PERMISSION, permission()),
+        (client::CANCEL_REQUEST, withdrawal()),
+        (client::READ_TEXT_FILE, file_read()),
+        (client::WRITE_TEXT_FILE, file_write()),
+        (client::TERMINAL_CREATE, terminal_create()),
+        (client::TERMINAL_OUTPUT, terminal_call(client::TERMINAL_OUTPUT)),
+        (client::TERMINAL_WAIT_FOR_EXIT, terminal_call(client::TERMINAL_WAIT_FOR_EXIT)),
+        (client::TERMINAL_KILL, terminal_call(client::TERMINAL_KILL)),
+        (client::TERMINAL_RELEASE, terminal_call(client::TERMINAL_RELEASE)),
+    ];
+    for (method, made) in made {
         for_each(&made, |line| judge.call(line));
         assert!(judge.unseen(&[method]).is_empty(), "not needed any more: {:#?}", judge.unseen(&[method]));
     }

@@ -50,6 +50,13 @@ fn message_of(method: &str) -> Option<Official> {
         client::SESSION_UPDATE => notification::<v1::SessionNotification>(),
         client::CANCEL_REQUEST => notification::<v1::CancelRequestNotification>(),
         client::REQUEST_PERMISSION => request::<v1::RequestPermissionRequest>(),
+        client::READ_TEXT_FILE => request::<v1::ReadTextFileRequest>(),
+        client::WRITE_TEXT_FILE => request::<v1::WriteTextFileRequest>(),
+        client::TERMINAL_CREATE => request::<v1::CreateTerminalRequest>(),
+        client::TERMINAL_OUTPUT => request::<v1::TerminalOutputRequest>(),
+        client::TERMINAL_WAIT_FOR_EXIT => request::<v1::WaitForTerminalExitRequest>(),
+        client::TERMINAL_KILL => request::<v1::KillTerminalRequest>(),
+        client::TERMINAL_RELEASE => request::<v1::ReleaseTerminalRequest>(),
         client::ELICITATION_CREATE => request::<v1::CreateElicitationRequest>(),
         // An extension, as the protocol allows them under such names.
         own if own.starts_with('_') => Official::Dialect,

@@ -17,7 +17,8 @@ pub(super) struct Test {
 
 /// Whether tests in this file bear ids.
 pub(super) fn has_ids(file: &str) -> bool {
-    file.ends_with(".rs") && (file.starts_with("tests/tests/conformance/") || file.starts_with("tests/tests/cases_"))
+    let with_ids = ["tests/tests/conformance/", "tests/tests/cases_", "tests/tests/client_"];
+    file.ends_with(".rs") && with_ids.iter().any(|start| file.starts_with(start))
 }
 
 /// Compares both ways.

@@ -195,7 +195,7 @@ impl Asker for Talk {
         let mut way_of = |client: &Client| shown.way(client);
         let mut got = self.first_answer(&mut way_of, |question, way| shown.send(question, *way)).await;
         // A client that offers forms and then fails on one may still know options (ACP v1, elicitation: fall back).
-        if let (Got::Answer(Way::Form, PeerAnswer::Error), Some(plain)) = (&got, shown.plain_way()) {
+        if let (Got::Answer(Way::Form, PeerAnswer::Error(_)), Some(plain)) = (&got, shown.plain_way()) {
             got = self.first_answer(&mut |_| Some(plain), |question, way| shown.send(question, *way)).await;
         }
         match got {

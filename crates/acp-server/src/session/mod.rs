@@ -5,6 +5,7 @@ pub(crate) mod actor;
 mod approvals;
 pub(crate) mod copy;
 mod dialog;
+mod lend;
 pub(crate) mod live;
 mod mcp;
 pub(crate) mod open;

@@ -47,8 +47,17 @@ pub(crate) struct Notice<'a> {
 /// The client and request that a prompt's events come from: it knows its own words.
 type Origin = (Arc<Client>, RequestId);
 
+/// A client that does not get the event as the others do.
+#[derive(Debug)]
+enum Apart {
+    /// It is part of this client's own prompt.
+    Own(Origin),
+    /// This client gets another update in its place.
+    Instead(Arc<Client>, Vec<u8>),
+}
+
 /// An event on its way to the clients.
-type Sent = (EventRecord, Option<Origin>);
+type Sent = (EventRecord, Option<Apart>);
 
 /// Told how a replay went, in its place among everything else the client gets.
 struct Replayed(Box<dyn FnOnce(Result<(), StoreError>) + Send>);
@@ -76,7 +85,7 @@ enum Item {
         len: usize,
         kind: EventKind,
         turn: Option<u64>,
-        from: Option<Origin>,
+        apart: Option<Apart>,
     },
     Message(MessageRecord),
     Begin(TurnStart),
@@ -154,18 +163,30 @@ impl Pump {
 
     /// Queues a part of the user's prompt: it goes to every client but the one it came from.
     pub(crate) fn prompt_part(&self, turn: u64, from: &Arc<Client>, id: &RequestId, encode: impl FnOnce(&mut Vec<u8>)) {
-        let origin = Some((Arc::clone(from), id.clone()));
+        let origin = Some(Apart::Own((Arc::clone(from), id.clone())));
         // A prompt is bounded by the line it came in, so there is no need to wait.
         match self.push_event(EventKind::UserPrompt, Some(turn), origin, encode) {
             Flow::Ready | Flow::Full => {}
         }
     }
 
+    /// Queues an update of which one client gets `instead`, and the log and everybody else what `encode` writes.
+    pub(crate) fn event_but(
+        &self,
+        turn: u64,
+        client: &Arc<Client>,
+        instead: Vec<u8>,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Flow {
+        let apart = Some(Apart::Instead(Arc::clone(client), instead));
+        self.push_event(EventKind::Update, Some(turn), apart, encode)
+    }
+
     fn push_event(
         &self,
         kind: EventKind,
         turn: Option<u64>,
-        from: Option<Origin>,
+        apart: Option<Apart>,
         encode: impl FnOnce(&mut Vec<u8>),
     ) -> Flow {
         let mut queue = lock(&self.queue);
@@ -173,7 +194,7 @@ impl Pump {
         encode(&mut queue.arena);
         let len = queue.arena.len() - before;
         if len > 0 {
-            queue.items.push(Item::Event { len, kind, turn, from });
+            queue.items.push(Item::Event { len, kind, turn, apart });
         }
         let full = queue.arena.len() > HIGH;
         let first = queue.items.len() == 1;
@@ -206,7 +227,17 @@ impl Pump {
 
     /// Queues a line for one client behind everything that was queued before.
     pub(crate) fn line(&self, client: &Arc<Client>, line: Vec<u8>) {
-        self.push(Item::Line(Arc::clone(client), line));
+        {
+            let mut queue = lock(&self.queue);
+            if !queue.closed {
+                queue.items.push(Item::Line(Arc::clone(client), line));
+                drop(queue);
+                self.filled.notify_one();
+                return;
+            }
+        }
+        // The session has ended, and with it what the line had to wait for.
+        client.write_line(&line);
     }
 
     /// Tells one client something that is state of now, not history.
@@ -306,7 +337,7 @@ struct Worker {
 
 /// A batch as it was queued, with the events cut out of the arena.
 enum Step {
-    Event(EventRecord, Option<Origin>),
+    Event(EventRecord, Option<Apart>),
     End(oneshot::Sender<bool>),
     Line(Arc<Client>, Vec<u8>),
     /// Up to this number: what comes behind it in the queue is sent as itself.
@@ -353,13 +384,13 @@ impl Worker {
         let mut at = 0;
         for item in items {
             match item {
-                Item::Event { len, kind, turn, from } => {
+                Item::Event { len, kind, turn, apart } => {
                     self.seq += 1;
                     let payload = arena.slice(at..at + len);
                     at += len;
                     let event = EventRecord { seq: self.seq, kind, turn, payload };
                     self.ledger.event(event.clone());
-                    steps.push(Step::Event(event, from));
+                    steps.push(Step::Event(event, apart));
                 }
                 Item::Message(message) => self.ledger.message(message),
                 Item::Begin(start) => self.ledger.begin(start),
@@ -381,8 +412,8 @@ impl Worker {
         let mut events: Vec<Sent> = Vec::new();
         for step in steps {
             let step = match step {
-                Step::Event(event, from) => {
-                    events.push((event, from));
+                Step::Event(event, apart) => {
+                    events.push((event, apart));
                     continue;
                 }
                 other => other,
@@ -411,14 +442,17 @@ impl Worker {
             let numbered = client.capabilities().seq;
             client
                 .write_updates(|out| {
-                    for (event, from) in events {
-                        match from {
-                            Some((origin, id)) if Arc::ptr_eq(origin, &client) => {
+                    for (event, apart) in events {
+                        match apart {
+                            Some(Apart::Own((origin, id))) if Arc::ptr_eq(origin, &client) => {
                                 if numbered {
                                     self.accepted(out, event.seq, id);
                                 }
                             }
-                            Some(_) | None => self.write(out, event, numbered),
+                            Some(Apart::Instead(owner, update)) if Arc::ptr_eq(owner, &client) => {
+                                self.frame.write(out, update, numbered.then_some(event.seq));
+                            }
+                            Some(Apart::Own(_) | Apart::Instead(..)) | None => self.write(out, event, numbered),
                         }
                     }
                 })

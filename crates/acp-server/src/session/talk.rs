@@ -56,7 +56,7 @@ impl Talk {
                 Some(PermissionOutcome::Cancelled) => Reply::Withdrawn,
                 None => Reply::Nobody("the client's answer could not be understood"),
             },
-            Got::Answer((), PeerAnswer::Error) => Reply::Nobody("the client answered with an error"),
+            Got::Answer((), PeerAnswer::Error(_)) => Reply::Nobody("the client answered with an error"),
             Got::Nobody => Reply::Nobody("no client is there to ask"),
             Got::Late => Reply::Nobody("nobody answered in time"),
             Got::Gone => Reply::Nobody("the client is gone"),

@@ -27,7 +27,7 @@ use zeroclaw_runtime::{
 };
 use zeroclaw_session_store::{Batch, EventKind, MessageRecord, SessionPatch, TurnEnd, TurnStart, TurnState};
 
-use super::{Notice, Pump, mcp::SessionMcp, talk::Talk};
+use super::{Notice, Pump, lend, mcp::SessionMcp, talk::Talk};
 use crate::{
     agents::{AgentEntry, AgentTable},
     choices::{self, Changed, Chosen},
@@ -157,7 +157,7 @@ impl TurnScene {
         let running = async {
             match command {
                 Some(command) => Ok(self.obey(turn, &command)),
-                None => self.run_model(turn, taken.text, notes, &mut history, cancel).await,
+                None => self.run_model(turn, taken.text, notes, &mut history, &asked.client, cancel).await,
             }
         };
         let outcome = AssertUnwindSafe(running).catch_unwind().await.unwrap_or_else(|_| {
@@ -231,6 +231,7 @@ impl TurnScene {
         text: String,
         notes: Vec<String>,
         history: &mut Vec<Arc<Message>>,
+        client: &Arc<Client>,
         cancel: CancellationToken,
     ) -> Result<TurnOutcome, Broken> {
         let scene = Arc::clone(self);
@@ -249,7 +250,7 @@ impl TurnScene {
         let system = system.map_err(|_| Broken::Panic)?;
         let talk = Arc::new(Talk::new(Arc::clone(self)));
         let price = chosen.model(&entry).and_then(|model| model.price.clone());
-        let sink = Sink { scene: self, turn, price, thoughts: chosen.shows_thoughts() };
+        let sink = Sink { scene: self, client, turn, price, thoughts: chosen.shows_thoughts() };
         // Notes stand behind the prompt, so that a prompt that is a command stays one.
         let prompt = notes.into_iter().fold(text, |prompt, note| format!("{prompt}\n\n{note}"));
         let input = TurnInput {
@@ -263,6 +264,7 @@ impl TurnScene {
             settings: Arc::clone(&entry.settings),
             sink: &sink,
             approver: talk.as_ref(),
+            client: lend::means(&self.server.settings, client, &self.pump),
             asker: Arc::clone(&talk) as _,
             remembered: &self.remembered,
             cancel,
@@ -499,6 +501,8 @@ impl Broken {
 /// Writes a turn's events into the session's pump.
 struct Sink<'a> {
     scene: &'a TurnScene,
+    /// Who sent the prompt.
+    client: &'a Arc<Client>,
     turn: u64,
     /// Of the model that the turn began with.
     price: Option<Price>,
@@ -526,7 +530,11 @@ impl TurnSink for Sink<'_> {
             | TurnEvent::Plan(_) => None,
         };
         let cost = cost.as_ref().map(|(amount, currency)| UsageCost { amount, currency });
-        self.scene.pump.event(EventKind::Update, Some(self.turn), |out| encode::event(out, &event, cost))
+        let encode = |out: &mut Vec<u8>| encode::event(out, &event, cost);
+        match encode::for_owner(&event) {
+            Some(instead) => self.scene.pump.event_but(self.turn, self.client, instead, encode),
+            None => self.scene.pump.event(EventKind::Update, Some(self.turn), encode),
+        }
     }
 
     async fn drained(&self) {

@@ -159,6 +159,8 @@ fn settings(options: &ServeOptions, loaded: &Loaded) -> anyhow::Result<ServerSet
             ClientMcpServers::Http => ClientMcp::Http,
             ClientMcpServers::None => ClientMcp::None,
         },
+        client_terminal: acp.client_terminal,
+        client_timeout: Duration::from_secs(acp.client_timeout_secs),
         version: env!("CARGO_PKG_VERSION"),
     })
 }

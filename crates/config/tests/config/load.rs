@@ -46,6 +46,7 @@ fn no_file_is_all_defaults() {
             strict: false,
             max_line_bytes: 33_554_432,
             client_terminal: false,
+            client_timeout_secs: 30,
             client_mcp_servers: ClientMcpServers::All,
         }
     );
@@ -93,6 +94,7 @@ error_codes = "spec"
 strict = true
 max_line_bytes = 65536
 client_terminal = true
+client_timeout_secs = 5
 client_mcp_servers = "http"
 [store]
 sync = "always"
@@ -150,6 +152,7 @@ fn every_key_arrives() {
             strict: true,
             max_line_bytes: 65_536,
             client_terminal: true,
+            client_timeout_secs: 5,
             client_mcp_servers: ClientMcpServers::Http,
         }
     );

@@ -36,10 +36,10 @@ pub enum Links {
 }
 
 /// The directory a file is written in.
-struct Parent {
-    dir: Dir,
-    name: OsString,
-    real: PathBuf,
+pub(super) struct Parent {
+    pub(super) dir: Dir,
+    pub(super) name: OsString,
+    pub(super) real: PathBuf,
 }
 
 impl Files<'_> {
@@ -55,6 +55,14 @@ impl Files<'_> {
         replaces: Replaces,
         links: Links,
     ) -> Result<(), JailError> {
+        let absolute = path.absolute();
+        let parent = self.landing(path, replaces, links)?;
+        let kept_mode = check_precondition(absolute, &parent, replaces)?;
+        replace(absolute, &parent, content, kept_mode, replaces)
+    }
+
+    /// Opens the directory in which a write lands, and judges the place.
+    pub(super) fn landing(&self, path: &RootedPath, replaces: Replaces, links: Links) -> Result<Parent, JailError> {
         let absolute = path.absolute();
         self.check_named(absolute)?;
         let mut parent = self.parent(path, path.relative(), replaces, links)?;
@@ -79,8 +87,7 @@ impl Files<'_> {
         let real = parent.real.join(&parent.name);
         self.check_real(absolute, &real)?;
         self.check_writable(absolute, &real)?;
-        let kept_mode = check_precondition(absolute, &parent, replaces)?;
-        replace(absolute, &parent, content, kept_mode, replaces)
+        Ok(parent)
     }
 
     /// Opens the directory that holds `relative`, making what is missing.

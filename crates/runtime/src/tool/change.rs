@@ -12,7 +12,7 @@ use crate::{
         CallView, Location, PreparedCall, Progress, ToolContent, ToolContext, ToolFailure, ToolOutcome,
         args::{writing, wrong_permit},
         output::bounded,
-        show,
+        show, theirs,
     },
 };
 
@@ -80,7 +80,13 @@ impl PreparedCall for Change {
         let Action::Write { path, content, replaces } = permit.into_action() else {
             return Err(wrong_permit());
         };
-        writing(context, move |files| Ok(files.write_atomic(&path, &content, replaces, Links::Follow)?)).await?;
+        let written = match &context.client.writer {
+            Some(writer) => theirs::write(context, writer.as_ref(), &path, &content, replaces).await?,
+            None => false,
+        };
+        if !written {
+            writing(context, move |files| Ok(files.write_atomic(&path, &content, replaces, Links::Follow)?)).await?;
+        }
         Ok(ToolOutcome {
             model_text: self.success,
             content: Vec::new(),

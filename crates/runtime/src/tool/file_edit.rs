@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use zeroclaw_policy::Replaces;
 
 use crate::{
-    jail::digest,
+    jail::{JailError, digest},
     model::ToolSpec,
     tool::{
         Location, PreparedCall, Tool, ToolContext, ToolFailure, ToolKind,
@@ -14,6 +14,7 @@ use crate::{
         change::{Before, Change, first_difference, unified},
         output::bounded,
         text::strict,
+        theirs,
     },
 };
 
@@ -120,8 +121,16 @@ impl Tool for FileEdit {
             1 => format!("Edit {shown}"),
             count => format!("Edit {shown} ({count} changes)"),
         };
+        let theirs = theirs::before_change(context, &self.spec.name, &path).await?;
         reading(context, move |files| {
-            let bytes = files.read_bounded(&path, MAX_FILE)?;
+            let bytes = match theirs {
+                Some(text) if text.len() as u64 > MAX_FILE => {
+                    let (path, size) = (path.absolute().to_owned(), text.len() as u64);
+                    return Err(JailError::TooLarge { path, size, limit: MAX_FILE }.into());
+                }
+                Some(text) => text.into_bytes(),
+                None => files.read_bounded(&path, MAX_FILE)?,
+            };
             let Some(old) = strict(&bytes) else {
                 let text = format!("`{}` is not UTF-8 text and cannot be edited in pieces", path.absolute().display());
                 return Err(ToolFailure::Failed(text));

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use zeroclaw_policy::{Action, Permit, RootedPath};
 
 use crate::{
+    client::Lines,
     jail::{Files, JailError},
     model::ToolSpec,
     tool::{
@@ -16,6 +17,7 @@ use crate::{
         args::{locate, parse, reading, shown_path, spec, wrong_permit},
         show,
         text::{Encoding, SNIFFED, decode_utf16, sniff},
+        theirs,
     },
 };
 
@@ -81,7 +83,8 @@ impl Tool for FileRead {
         let title = show::title(&format!("Read {}", shown_path(context.jail.roots(), path.absolute())));
         let first = arguments.offset.unwrap_or(1).max(1);
         let count = arguments.limit.unwrap_or(DEFAULT_LINES).max(1);
-        Ok(Box::new(Call { path, title, window: Window { first, count } }))
+        let asked = Lines { first: arguments.offset.map(of_client), count: arguments.limit.map(of_client) };
+        Ok(Box::new(Call { path, title, window: Window { first, count }, asked }))
     }
 }
 
@@ -96,6 +99,13 @@ struct Call {
     path: RootedPath,
     title: String,
     window: Window,
+    /// The same as the model said it: a client is asked for no more and no less.
+    asked: Lines,
+}
+
+/// A line number or count as clients take it.
+fn of_client(number: u64) -> u32 {
+    u32::try_from(number.max(1)).unwrap_or(u32::MAX)
 }
 
 impl Call {
@@ -124,7 +134,11 @@ impl PreparedCall for Call {
             return Err(wrong_permit());
         };
         let (window, limit, cancel) = (self.window, context.settings.max_output_bytes, context.cancel.clone());
-        let text = reading(context, move |files| read(files, &path, window, limit, &cancel)).await?;
+        let asked = self.asked;
+        let text = match theirs::read(context, &path, asked).await? {
+            Some(text) => reading(context, move |_| read_theirs(&text, asked, window, limit, &cancel)).await?,
+            None => reading(context, move |files| read(files, &path, window, limit, &cancel)).await?,
+        };
         Ok(ToolOutcome {
             content: vec![ToolContent::Text(show::fenced("", &text))],
             model_text: text,
@@ -158,7 +172,7 @@ fn read(
         Encoding::Binary => return Err(binary()),
         Encoding::Bytes => {
             let mut reader = BufReader::with_capacity(64 * 1024, Cursor::new(start).chain(file));
-            let page = page(&mut reader, window, limit, cancel).map_err(|stop| stop.failure(failed, binary))?;
+            let page = page(&mut reader, 0, window, limit, cancel).map_err(|stop| stop.failure(failed, binary))?;
             return Ok(page.render(window, ""));
         }
         Encoding::Utf16Le => u16::from_le_bytes,
@@ -170,8 +184,36 @@ fn read(
     }
     file.take(MAX_UTF16).read_to_end(&mut start).map_err(failed)?;
     let text = decode_utf16(&start, unit);
-    let page = page(&mut text.as_bytes(), window, limit, cancel).map_err(|stop| stop.failure(failed, binary))?;
+    let page = page(&mut text.as_bytes(), 0, window, limit, cancel).map_err(|stop| stop.failure(failed, binary))?;
     Ok(page.render(window, "[UTF-16 text, shown as UTF-8]\n"))
+}
+
+/// The lines that a client sent, numbered like those of the whole file.
+fn read_theirs(
+    text: &str,
+    asked: Lines,
+    window: Window,
+    limit: usize,
+    cancel: &CancellationToken,
+) -> Result<String, ToolFailure> {
+    let sent = text.lines().count() as u64;
+    // Whoever sends more lines than it was asked for sent the file from its beginning.
+    let whole = asked.count.is_some() && sent > window.count;
+    let before = if whole { 0 } else { asked.first.map_or(0, |first| u64::from(first) - 1) };
+    if text.is_empty() && before > 0 {
+        return Ok(format!("[the file has fewer than {} lines]\n", window.first));
+    }
+    let failed = |source: std::io::Error| ToolFailure::Failed(source.to_string());
+    let binary = || ToolFailure::Failed("the client sent something that is not text".to_owned());
+    let page = page(&mut text.as_bytes(), before, window, limit, cancel);
+    let page = page.map_err(|stop| stop.failure(failed, binary))?;
+    let perhaps_more = !whole && !page.more && asked.count.is_some() && page.shown == window.count;
+    let next = window.first + page.shown;
+    let mut text = page.render(window, "");
+    if perhaps_more {
+        text.push_str(&format!("[more lines may follow; continue with offset {next}]\n"));
+    }
+    Ok(text)
 }
 
 /// Why reading lines ended early.
@@ -229,8 +271,15 @@ impl Page {
     }
 }
 
-fn page(reader: &mut impl BufRead, window: Window, limit: usize, cancel: &CancellationToken) -> Result<Page, Stop> {
-    let mut page = Page::default();
+/// Takes the wanted lines out of a text that `before` lines of its file precede.
+fn page(
+    reader: &mut impl BufRead,
+    before: u64,
+    window: Window,
+    limit: usize,
+    cancel: &CancellationToken,
+) -> Result<Page, Stop> {
+    let mut page = Page { lines_seen: before, ..Page::default() };
     let mut line = Vec::new();
     loop {
         if page.lines_seen.is_multiple_of(LINES_PER_CHECK) && cancel.is_cancelled() {

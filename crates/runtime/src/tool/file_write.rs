@@ -13,6 +13,7 @@ use crate::{
         args::{locate, parse, reading, shown_path, spec},
         change::{Before, Change},
         text::strict,
+        theirs,
     },
 };
 
@@ -75,7 +76,10 @@ impl Tool for FileWrite {
         let path = locate(context, &arguments.path)?;
         let shown = shown_path(context.jail.roots(), path.absolute());
         let asked = path.clone();
-        let (before, replaces) = reading(context, move |files| before(files, &asked)).await?;
+        let (before, replaces) = match theirs::before_change(context, &self.spec.name, &path).await? {
+            Some(text) => replaced(text.as_bytes()),
+            None => reading(context, move |files| before(files, &asked)).await?,
+        };
         let verb = match replaces {
             Replaces::Nothing => "Create",
             Replaces::Content(_) => "Write",
@@ -97,10 +101,13 @@ fn before(files: &Files<'_>, path: &RootedPath) -> Result<(Before, Replaces), To
         Err(error) => return Err(error.into()),
     }
     let bytes = files.read_bounded(path, MAX_REPLACED)?;
-    let replaces = Replaces::Content(digest(&bytes));
-    let before = match strict(&bytes) {
+    Ok(replaced(&bytes))
+}
+
+fn replaced(bytes: &[u8]) -> (Before, Replaces) {
+    let before = match strict(bytes) {
         Some(text) if bytes.len() <= MAX_OLD_TEXT => Before::Text(text.to_owned()),
         Some(_) | None => Before::Opaque { size: bytes.len() as u64 },
     };
-    Ok((before, replaces))
+    (before, Replaces::Content(digest(bytes)))
 }

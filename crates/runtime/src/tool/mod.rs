@@ -15,6 +15,7 @@ mod pattern;
 pub(crate) mod shell;
 pub mod show;
 mod text;
+mod theirs;
 mod walk;
 
 use std::{fmt::Debug, path::PathBuf, sync::Arc, time::Duration};
@@ -24,7 +25,7 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 use zeroclaw_policy::{Action, Permit, Ruleset};
 
-use crate::{jail::Jail, model::ToolSpec, sandbox::Confiner, turn::Asker};
+use crate::{client::ClientMeans, jail::Jail, model::ToolSpec, sandbox::Confiner, turn::Asker};
 
 /// What editors show a call as; the names are ACP's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +66,13 @@ pub enum ToolContent {
         old: Option<String>,
         /// The whole new text.
         new: String,
+    },
+    /// A terminal of the client.
+    Terminal {
+        /// What the client that has it calls it.
+        id: String,
+        /// What it shows, for everybody who does not have it.
+        text: String,
     },
     /// A file handed to the client.
     Attachment {
@@ -152,6 +160,8 @@ pub struct ToolContext {
     pub rules: Arc<Ruleset>,
     /// Settings.
     pub settings: Arc<ToolSettings>,
+    /// What the client lends.
+    pub client: ClientMeans,
     /// The client, for questions.
     pub asker: Arc<dyn Asker>,
     /// The call's id.
@@ -166,6 +176,8 @@ pub trait Progress: Send + Sync {
     fn output(&self, text: &str);
     /// What it is doing now, in one line; replaces the line before. May be dropped; the outcome replaces it.
     fn status(&self, text: &str);
+    /// Its output is to be seen in this terminal of the client, which the tool gives up when it ends.
+    fn terminal(&self, id: &str);
     /// The plan changed; the list is complete.
     fn plan(&self, entries: &[PlanEntry]);
     /// The agent says something to the user outside of the model's text.

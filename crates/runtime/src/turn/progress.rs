@@ -130,6 +130,19 @@ impl Progress for Reporter<'_> {
         self.show(text.to_owned());
     }
 
+    fn terminal(&self, id: &str) {
+        let text = "Runs in a terminal of the client.".to_owned();
+        self.send(TurnEvent::CallChanged {
+            id: self.call_id,
+            tool: self.tool,
+            status: Some(CallStatus::InProgress),
+            title: None,
+            content: Some(&[ToolContent::Terminal { id: id.to_owned(), text }]),
+            locations: None,
+            raw_output: None,
+        });
+    }
+
     fn plan(&self, entries: &[PlanEntry]) {
         self.send(TurnEvent::Plan(entries));
     }

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use zeroclaw_policy::Ruleset;
 
 use crate::{
+    client::ClientMeans,
     jail::Jail,
     model::{Message, ModelError, ModelRequest, ModelStop, Thinking, ToolCallRequest, ToolSpec, Usage},
     tool::ToolSettings,
@@ -47,6 +48,8 @@ pub struct TurnInput<'a> {
     pub sink: &'a dyn TurnSink,
     /// Who is asked for permission.
     pub approver: &'a dyn Approver,
+    /// What the client that sent the prompt lends.
+    pub client: ClientMeans,
     /// Who is asked questions.
     pub asker: Arc<dyn Asker>,
     /// The "always" answers of the session. Locked for a look-up or an insertion only, never while something is awaited.
@@ -81,6 +84,7 @@ pub async fn run_turn(agent: &Agent, input: TurnInput<'_>) -> Result<TurnOutcome
         settings: input.settings,
         sink: input.sink,
         approver: input.approver,
+        client: input.client,
         asker: input.asker,
         remembered: input.remembered,
         cancel: input.cancel,

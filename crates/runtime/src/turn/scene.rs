@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 use zeroclaw_policy::Ruleset;
 
 use crate::{
+    client::ClientMeans,
     jail::Jail,
     tool::{ToolContext, ToolSettings},
     turn::{Agent, Approver, Asker, Flow, Remembered, TurnEvent, TurnSink, ids::Ids},
@@ -20,6 +21,7 @@ pub(super) struct Scene<'a> {
     pub(super) settings: Arc<ToolSettings>,
     pub(super) sink: &'a dyn TurnSink,
     pub(super) approver: &'a dyn Approver,
+    pub(super) client: ClientMeans,
     pub(super) asker: Arc<dyn Asker>,
     pub(super) remembered: &'a Mutex<Remembered>,
     pub(super) cancel: CancellationToken,
@@ -47,6 +49,7 @@ impl Scene<'_> {
             jail: Arc::clone(&self.jail),
             rules: Arc::clone(&self.rules),
             settings: Arc::clone(&self.settings),
+            client: self.client.clone(),
             asker: Arc::clone(&self.asker),
             call_id: Arc::clone(call_id),
             // A child: a tool may give itself up, it cannot cancel the turn.

@@ -11,6 +11,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use zeroclaw_policy::{Level, Root, RootKind, Ruleset};
 use zeroclaw_runtime::{
+    client::ClientMeans,
     jail::Jail,
     model::{Message, ModelProvider, builtin::BuiltinProvider, vendor::Family},
     tool::{Tool, ToolSettings, standard_tools},
@@ -96,6 +97,7 @@ async fn run(
         }),
         sink: &sink,
         approver: &Nobody,
+        client: ClientMeans::default(),
         asker: Arc::new(Nobody),
         remembered: &Mutex::<Remembered>::default(),
         cancel: CancellationToken::new(),

@@ -12,6 +12,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use zeroclaw_policy::{Judgement, Level, Root, RootKind, RootedPath, Ruleset, judge};
 use zeroclaw_runtime::{
+    client::ClientMeans,
     jail::Jail,
     sandbox::{Backend, Confiner, Limits, SandboxSettings, layout},
     tool::{
@@ -56,6 +57,7 @@ impl Asker for Client {
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
     pub(crate) output: Mutex<String>,
+    pub(crate) terminals: Mutex<Vec<String>>,
     pub(crate) plans: Mutex<Vec<Vec<PlanEntry>>>,
     pub(crate) messages: Mutex<Vec<String>>,
     pub(crate) grown: tokio::sync::Notify,
@@ -81,6 +83,10 @@ impl Progress for Reports {
 
     fn status(&self, text: &str) {
         self.output(text);
+    }
+
+    fn terminal(&self, id: &str) {
+        self.terminals.lock().expect("lock").push(id.to_owned());
     }
 
     fn plan(&self, entries: &[PlanEntry]) {
@@ -175,6 +181,7 @@ impl Bench {
             jail: Arc::new(Jail::open(roots).expect("roots open")),
             rules: Arc::new(rules),
             settings: Arc::new(settings),
+            client: ClientMeans::default(),
             asker: client.clone(),
             call_id: "call-1".into(),
             cancel: CancellationToken::new(),
@@ -244,7 +251,7 @@ pub(crate) fn shown_text(content: &[ToolContent]) -> String {
         .iter()
         .filter_map(|content| match content {
             ToolContent::Text(text) => Some(text.as_str()),
-            ToolContent::Diff { .. } | ToolContent::Attachment { .. } => None,
+            ToolContent::Diff { .. } | ToolContent::Terminal { .. } | ToolContent::Attachment { .. } => None,
         })
         .collect();
     texts.join("\n")

@@ -17,6 +17,7 @@ use tokio::sync::{Barrier, Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use zeroclaw_policy::{Action, Level, Permit, Replaces, Root, RootKind, Ruleset};
 use zeroclaw_runtime::{
+    client::ClientMeans,
     jail::Jail,
     model::{
         Message, ModelError, ModelEvent, ModelInfo, ModelProvider, ModelRequest, ModelStop, ModelStream,
@@ -634,6 +635,7 @@ impl Bench {
             }),
             sink: &*sink,
             approver: &*person,
+            client: ClientMeans::default(),
             asker: Arc::new(NobodyToAsk),
             remembered: &*remembered,
             cancel: cancel.clone(),

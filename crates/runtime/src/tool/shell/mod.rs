@@ -3,6 +3,7 @@
 pub(crate) mod lifeline;
 mod members;
 mod process;
+mod terminal;
 
 use std::time::Duration;
 
@@ -160,6 +161,12 @@ impl PreparedCall for Call {
             return Err(wrong_permit());
         };
         let directory = reading(context, move |files| Ok(files.open_dir(&cwd)?)).await?;
+        if let Some(terminals) = &context.client.terminals {
+            let command = terminal::Command { argv: &argv, cwd: &directory.real, timeout: self.timeout };
+            if let Some(outcome) = terminal::run(terminals.as_ref(), command, context, progress).await? {
+                return Ok(outcome);
+            }
+        }
         let wrapped = confine(context, argv, if network { Network::Open } else { Network::Closed }).await?;
         if !wrapped.confined
             && context.settings.sandbox.settings().backend == Backend::Auto
