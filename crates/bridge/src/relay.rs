@@ -1,0 +1,294 @@
+//! The relay: messages of the client to the gateway and back, and what happens when the gateway is lost.
+
+use std::{io, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
+use zeroclaw_acp_protocol::{ErrorKind, ErrorObject, ErrorTable, encode_error};
+use zeroclaw_acp_transport::{Connection, Flow, Limits, Outbox, Rejected, stdio};
+
+use crate::{
+    Options,
+    ledger::{Ledger, Moves},
+    link::{self, Gone, LinkError, Reader, Writer},
+};
+
+/// Messages of the client that wait while there is no gateway, at most; further ones stay in the pipe.
+const MAX_WAITING: usize = 1024;
+
+/// The first wait before a lost gateway is looked for; it doubles up to [`LAST_WAIT`].
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+
+/// The longest wait between two looks.
+const LAST_WAIT: Duration = Duration::from_secs(5);
+
+/// How the bridge ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The client is done, and so is everything it asked for.
+    Done,
+    /// The gateway was shut down and did not come back.
+    ShutDown,
+    /// The gateway was lost and not found again.
+    Lost,
+    /// The gateway does not want this bridge.
+    Refused,
+}
+
+/// Serves the client on standard input and output until it is done, `stop` resolves, or the gateway is given up.
+///
+/// # Errors
+/// The operating system refuses a thread.
+pub async fn serve(options: Options, limits: Limits, stop: impl Future<Output = ()>) -> io::Result<End> {
+    let (hurry, told) = watch::channel(false);
+    let (ended, over) = watch::channel(None);
+    let connect = |outbox: Outbox| {
+        let (sender, lines) = mpsc::channel(MAX_WAITING);
+        let random = options.seed | 1;
+        let relay = Relay { options, ledger: Ledger::default(), outbox: outbox.clone(), lines, hurry: told, random };
+        let running = tokio::spawn(async move {
+            ended.send_replace(Some(relay.run().await));
+        });
+        Box::new(ClientSide { sender, outbox, running }) as Box<dyn Connection>
+    };
+    let mut ending = over.clone();
+    let stop = async {
+        tokio::select! {
+            () = stop => {
+                hurry.send_replace(true);
+            }
+            // A relay that is over has answered everything; what the client says now nobody hears.
+            _ = ending.wait_for(Option::is_some) => {}
+        }
+    };
+    stdio::serve(io::stdin(), io::stdout(), limits, PATIENCE, connect, stop).await?;
+    let end = *over.borrow();
+    Ok(end.unwrap_or(End::Done))
+}
+
+/// Time for a goodbye when the process is asked to end.
+const HURRY: Duration = Duration::from_millis(1500);
+
+/// Time for what the client has asked for to be answered after its input has ended.
+const PATIENCE: Duration = Duration::from_secs(24 * 3600);
+
+/// The client's side: lines go to the relay, one after the other.
+struct ClientSide {
+    sender: mpsc::Sender<Input>,
+    outbox: Outbox,
+    running: JoinHandle<()>,
+}
+
+#[async_trait]
+impl Connection for ClientSide {
+    async fn line(&mut self, line: &[u8]) {
+        // It fails when the relay is over, and then everything is answered that will be.
+        let _over = self.sender.send(Input::Line(Bytes::copy_from_slice(line))).await;
+    }
+
+    async fn rejected(&mut self, rejected: Rejected) {
+        let (id, why) = match &rejected {
+            Rejected::TooLong { id, length } => (id, format!("the message has {length} bytes, which is too long")),
+            Rejected::InvalidUtf8 { id } => (id, "the message is not valid UTF-8".to_owned()),
+        };
+        let error = ErrorObject::new(ErrorTable::default(), ErrorKind::InvalidRequest, why);
+        match self.outbox.append(|out| encode_error(out, id.as_ref(), &error)) {
+            Flow::Ready | Flow::Full => {}
+        }
+    }
+
+    async fn end(self: Box<Self>) {
+        let _over = self.sender.send(Input::End).await;
+        // A panic in the relay is in the log.
+        let _panic = self.running.await;
+    }
+}
+
+/// What joins the client's side and the gateway's.
+struct Relay {
+    options: Options,
+    ledger: Ledger,
+    outbox: Outbox,
+    lines: mpsc::Receiver<Input>,
+    /// True when the process is asked to end.
+    hurry: watch::Receiver<bool>,
+    random: u64,
+}
+
+/// Something from the client's side.
+#[derive(Debug)]
+enum Input {
+    Line(Bytes),
+    /// There will be no more.
+    End,
+}
+
+/// Why a connection is not used any more.
+enum Stopped {
+    /// The client is done.
+    Done,
+    /// The process is asked to end.
+    Hurried,
+    Gone(Gone),
+}
+
+/// Resolves when the process is asked to end.
+async fn hurried(hurry: &mut watch::Receiver<bool>) {
+    if hurry.wait_for(|hurry| *hurry).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+impl Relay {
+    async fn run(self) -> End {
+        let mut hurry = self.hurry.clone();
+        let late = async {
+            hurried(&mut hurry).await;
+            sleep(HURRY).await;
+        };
+        tokio::select! {
+            end = self.run_to_the_end() => end,
+            // Somebody does not read, and it is not waited for.
+            () = late => End::Done,
+        }
+    }
+
+    async fn run_to_the_end(mut self) -> End {
+        let mut input_over = false;
+        let mut limit = Instant::now() + self.options.wait;
+        let mut closed = false;
+        loop {
+            let mut hurry = self.hurry.clone();
+            let opened = tokio::select! {
+                () = hurried(&mut hurry) => return End::Done,
+                opened = self.open(limit) => opened,
+            };
+            let (reader, writer) = match opened {
+                Ok(link) => link,
+                Err(error) => {
+                    let why = error.to_string();
+                    tracing::error!("{why}");
+                    let moves = self.ledger.give_up(&why);
+                    self.pass(moves).await;
+                    self.refuse_the_rest(&why).await;
+                    return match error {
+                        LinkError::Refused(_) | LinkError::Address(_) => End::Refused,
+                        LinkError::Absent(_) if closed => End::ShutDown,
+                        LinkError::Absent(_) => End::Lost,
+                    };
+                }
+            };
+            match self.relay(reader, writer, &mut input_over).await {
+                Stopped::Done | Stopped::Hurried => return End::Done,
+                Stopped::Gone(gone) => {
+                    closed = gone == Gone::Closed;
+                    self.ledger.lost();
+                    if input_over && self.ledger.is_idle() {
+                        return End::Done;
+                    }
+                    tracing::warn!("the gateway is {}; looking for it", if closed { "shut down" } else { "lost" });
+                    limit = Instant::now() + self.options.reconnect;
+                }
+            }
+        }
+    }
+
+    /// Looks for the gateway until it is there, refuses, or the time is over. The first look is at once.
+    async fn open(&mut self, limit: Instant) -> Result<(Reader, Writer), LinkError> {
+        let mut wait = FIRST_WAIT;
+        loop {
+            // Read anew each time: a daemon that was started again has a new token.
+            let token = (self.options.token)();
+            let error = match link::open(&self.options.url, token.as_deref()).await {
+                Ok(link) => return Ok(link),
+                Err(error @ LinkError::Absent(_)) => error,
+                // The token may have changed between its reading and this refusal.
+                Err(LinkError::Refused(_)) if (self.options.token)() != token => continue,
+                Err(error) => return Err(error),
+            };
+            let pause = self.jittered(wait);
+            if Instant::now() + pause > limit {
+                return Err(error);
+            }
+            sleep(pause).await;
+            wait = (wait * 2).min(LAST_WAIT);
+        }
+    }
+
+    /// Between half the time and the whole, so that many bridges do not come at once.
+    fn jittered(&mut self, wait: Duration) -> Duration {
+        // A xorshift is random enough to spread clients.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let half = wait / 2;
+        half + half.mul_f64((self.random % 1000) as f64 / 1000.0)
+    }
+
+    async fn relay(&mut self, mut reader: Reader, mut writer: Writer, input_over: &mut bool) -> Stopped {
+        let first = self.ledger.connected();
+        if let Err(gone) = self.move_on(first, &mut writer).await {
+            return Stopped::Gone(gone);
+        }
+        loop {
+            if *input_over && self.ledger.is_idle() && !self.ledger.is_joining() {
+                writer.close().await;
+                return Stopped::Done;
+            }
+            let moves = tokio::select! {
+                () = hurried(&mut self.hurry) => {
+                    writer.close().await;
+                    return Stopped::Hurried;
+                }
+                message = reader.next() => match message {
+                    Ok(text) => self.ledger.gateway_says(text.as_bytes()),
+                    Err(gone) => return Stopped::Gone(gone),
+                },
+                // What the client says while sessions are joined again waits: it must not overtake what is sent again.
+                input = self.lines.recv(), if !*input_over && !self.ledger.is_joining() => match input {
+                    Some(Input::Line(line)) => self.ledger.client_says(&line),
+                    Some(Input::End) | None => {
+                        *input_over = true;
+                        self.ledger.input_over()
+                    }
+                },
+            };
+            if let Err(gone) = self.move_on(moves, &mut writer).await {
+                return Stopped::Gone(gone);
+            }
+        }
+    }
+
+    async fn move_on(&mut self, mut moves: Moves, writer: &mut Writer) -> Result<(), Gone> {
+        let to_gateway = std::mem::take(&mut moves.to_gateway);
+        self.pass(moves).await;
+        if to_gateway.is_empty() { Ok(()) } else { writer.send(to_gateway).await }
+    }
+
+    /// Hands lines to the client, as fast as it reads.
+    async fn pass(&self, moves: Moves) {
+        for line in moves.to_client {
+            match self.outbox.append(|out| out.extend_from_slice(&line)) {
+                Flow::Ready => {}
+                Flow::Full => self.outbox.drained().await,
+            }
+        }
+    }
+
+    /// Answers what waits in line with an error: no gateway will.
+    async fn refuse_the_rest(&mut self, why: &str) {
+        self.lines.close();
+        while let Some(input) = self.lines.recv().await {
+            if let Input::Line(line) = input {
+                drop(self.ledger.client_says(&line));
+            }
+        }
+        let moves = self.ledger.give_up(why);
+        self.pass(moves).await;
+    }
+}
