@@ -4,28 +4,31 @@
 //! which sessions are open, and the number of the last update of each that the client has.
 //! It refuses to think: no model, no tool, no store, no server.
 
+mod discover;
 mod ledger;
 mod link;
+mod program;
 mod relay;
 mod wire;
 
 use std::{fmt, time::Duration};
 
+pub use discover::{Arguments, DiscoverError, discover};
+pub use program::run;
 pub use relay::{End, serve};
 
 /// How the gateway is reached and how long it is waited for.
 #[derive(Clone)]
 pub struct Options {
     /// `ws://` address of the gateway's `/acp`, with `?agent=` where one is wanted. No token is in it.
-    pub url: String,
-    /// Finds the token anew at every connect: a daemon that was started again has made a new one.
-    pub token: fn() -> Option<String>,
+    url: String,
+    token: discover::TokenSource,
     /// How long a lost gateway is looked for before every request in flight is answered with an error.
-    pub reconnect: Duration,
+    reconnect: Duration,
     /// How long a gateway that is not there yet is waited for at start.
-    pub wait: Duration,
+    wait: Duration,
     /// Makes the waits of several bridges differ.
-    pub seed: u64,
+    seed: u64,
 }
 
 impl fmt::Debug for Options {

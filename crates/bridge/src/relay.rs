@@ -14,6 +14,7 @@ use zeroclaw_acp_transport::{Connection, Flow, Limits, Outbox, Rejected, stdio};
 
 use crate::{
     Options,
+    discover::advice,
     ledger::{Ledger, Moves},
     link::{self, Gone, LinkError, Reader, Writer},
 };
@@ -172,7 +173,10 @@ impl Relay {
                 Ok(link) => link,
                 Err(error) => {
                     let why = error.to_string();
-                    tracing::error!("{why}");
+                    match &error {
+                        LinkError::Refused(_) => tracing::error!("{why}; {}", advice(&self.options.token)),
+                        LinkError::Absent(_) | LinkError::Address(_) => tracing::error!("{why}"),
+                    }
                     let moves = self.ledger.give_up(&why);
                     self.pass(moves).await;
                     self.refuse_the_rest(&why).await;
@@ -203,12 +207,12 @@ impl Relay {
         let mut wait = FIRST_WAIT;
         loop {
             // Read anew each time: a daemon that was started again has a new token.
-            let token = (self.options.token)();
+            let token = self.options.token.read();
             let error = match link::open(&self.options.url, token.as_deref()).await {
                 Ok(link) => return Ok(link),
                 Err(error @ LinkError::Absent(_)) => error,
                 // The token may have changed between its reading and this refusal.
-                Err(LinkError::Refused(_)) if (self.options.token)() != token => continue,
+                Err(LinkError::Refused(_)) if self.options.token.read() != token => continue,
                 Err(error) => return Err(error),
             };
             let pause = self.jittered(wait);

@@ -61,7 +61,7 @@ pub(super) const TABLE: &[Row] = &[
     row(4, APP, &[PROTOCOL, POLICY, CONFIG, TRANSPORT, STORE, RUNTIME, SERVER, GATEWAY]),
     row(5, "zeroclaw", &[APP]),
     row(5, "zeroclaw-acp", &[APP]),
-    planned(5, "zeroclaw-acp-bridge", &[BRIDGE, CONFIG]),
+    row(5, "zeroclaw-acp-bridge", &[BRIDGE, CONFIG]),
     // Doubles and contract suites for every library below the composition root.
     row(BESIDE, TESTKIT, &[PROTOCOL, POLICY, CONFIG, TRANSPORT, STORE, RUNTIME, SERVER]),
     row(BESIDE, E2E, &[PROTOCOL, TESTKIT]),

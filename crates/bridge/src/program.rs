@@ -1,0 +1,76 @@
+//! The bridge as a program: log, runtime, signals and exit code.
+
+use std::{collections::hash_map::RandomState, future::poll_fn, hash::BuildHasher, io, process::ExitCode, task::Poll};
+
+use tracing_subscriber::EnvFilter;
+use zeroclaw_acp_transport::Limits;
+use zeroclaw_config::Env;
+
+use crate::{Arguments, End, discover, serve};
+
+/// The longest line of a client; the gateway has a limit of its own.
+const MAX_LINE: usize = 64 * 1024 * 1024;
+
+/// Bytes that wait for a client that does not read before the gateway is not read either.
+const OUTBOX_HIGH: usize = 256 * 1024;
+
+/// Wrong usage or configuration.
+const USAGE: u8 = 2;
+
+/// Runs the bridge and returns its exit code.
+#[must_use]
+pub fn run(arguments: Arguments) -> ExitCode {
+    // Everything that is no protocol goes to standard error, and only what matters unless asked for.
+    let filter = EnvFilter::try_from_env("ZEROCLAW_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_writer(io::stderr).with_env_filter(filter).with_ansi(false).init();
+    let env = Env::from_os_vars(std::env::vars_os());
+    let options = match discover(arguments, &env, RandomState::new().hash_one(std::process::id())) {
+        Ok(options) => options,
+        Err(error) => {
+            tracing::error!("{error}");
+            return ExitCode::from(USAGE);
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let served = runtime.and_then(|runtime| {
+        let limits = Limits { max_line: MAX_LINE, outbox_high: OUTBOX_HIGH };
+        let served = runtime.block_on(async { serve(options, limits, stop_signal()?).await });
+        // The thread that reads standard input may wait for a client that says nothing more.
+        runtime.shutdown_background();
+        served
+    });
+    match served {
+        Ok(End::Done) => ExitCode::SUCCESS,
+        Ok(End::Lost) => ExitCode::FAILURE,
+        Ok(End::Refused) => ExitCode::from(3),
+        Ok(End::ShutDown) => ExitCode::from(4),
+        Err(error) => {
+            tracing::error!(%error, "the bridge cannot run");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Resolves when the process is asked to end.
+#[cfg(unix)]
+fn stop_signal() -> io::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let kinds = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()];
+    let mut signals = kinds.into_iter().map(signal).collect::<io::Result<Vec<_>>>()?;
+    Ok(poll_fn(move |context| {
+        let asked = signals.iter_mut().any(|signal| signal.poll_recv(context).is_ready());
+        if asked { Poll::Ready(()) } else { Poll::Pending }
+    }))
+}
+
+/// Resolves when the process is asked to end.
+#[cfg(not(unix))]
+fn stop_signal() -> io::Result<impl Future<Output = ()>> {
+    Ok(async {
+        // An error means that there is no console to be interrupted from.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    })
+}
