@@ -33,12 +33,13 @@ struct Cli {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    run(Arguments {
+    let arguments = Arguments {
         config_dir: cli.config_dir,
         url: cli.url,
         agent: cli.agent,
         token_file: cli.token_file,
         reconnect: Duration::from_secs(cli.reconnect_secs),
         wait: Duration::from_secs(cli.wait_secs),
-    })
+    };
+    run(arguments, std::env::vars_os())
 }

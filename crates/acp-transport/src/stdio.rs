@@ -30,6 +30,12 @@ pub enum End {
     OutputLost,
 }
 
+/// The standard streams of this process, for [`serve`]. Whoever takes them writes nothing else to them.
+#[must_use]
+pub fn standard() -> (io::Stdin, io::Stdout) {
+    (io::stdin(), io::stdout())
+}
+
 /// Serves one connection over the given input and output until the input ends, the output cannot be written, or `stop`
 /// resolves. Then the connection finishes and its output is written, both within `grace`.
 ///

@@ -45,7 +45,9 @@ pub enum DiscoverError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The daemon listens where this bridge cannot go.
-    #[error("the daemon listens on a Unix socket, which this bridge does not speak to; configure `gateway.host` and `gateway.port`")]
+    #[error(
+        "the daemon listens on a Unix socket, which this bridge does not speak to; configure `gateway.host` and `gateway.port`"
+    )]
     UnixSocket,
     /// The address is not one of a WebSocket.
     #[error("the address must begin with ws:// or wss://")]
@@ -117,7 +119,9 @@ pub fn discover(arguments: Arguments, env: &Env, seed: u64) -> Result<Options, D
     let token = match (arguments.token_file, env.get(TOKEN_VARIABLE).map(str::trim).filter(|token| !token.is_empty())) {
         (Some(file), _) => TokenSource::File(file),
         (None, Some(token)) => TokenSource::Given(token.to_owned()),
-        (None, None) => paths.map_or(TokenSource::Nowhere, |paths| TokenSource::File(paths.config_dir.join(TOKEN_FILE))),
+        (None, None) => {
+            paths.map_or(TokenSource::Nowhere, |paths| TokenSource::File(paths.config_dir.join(TOKEN_FILE)))
+        }
     };
     Ok(Options { url, token, reconnect: arguments.reconnect, wait: arguments.wait, seed })
 }
@@ -153,8 +157,12 @@ pub(crate) fn advice(source: &TokenSource) -> String {
     let place = |path: &Path| path.display().to_string();
     match source {
         TokenSource::Nowhere => format!("give a token with --token-file or {TOKEN_VARIABLE}"),
-        TokenSource::Given(_) => format!("the token in {TOKEN_VARIABLE} is not accepted; make a new one with `zeroclaw tokens create`"),
-        TokenSource::File(path) => format!("the token in {} is missing or not accepted; the daemon writes it at its start", place(path)),
+        TokenSource::Given(_) => {
+            format!("the token in {TOKEN_VARIABLE} is not accepted; make a new one with `zeroclaw tokens create`")
+        }
+        TokenSource::File(path) => {
+            format!("the token in {} is missing or not accepted; the daemon writes it at its start", place(path))
+        }
     }
 }
 

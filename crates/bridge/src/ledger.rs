@@ -104,6 +104,8 @@ struct Question {
 enum Own {
     Initialize,
     Attach(String),
+    /// The same after it was brought back; another failure is final.
+    AttachRestored(String),
     /// Brings a session back that no process holds; then it is joined.
     Resume(String),
 }
@@ -436,7 +438,7 @@ impl Ledger {
             (Own::Initialize, ResponseOutcome::Error(error)) => {
                 tracing::error!(code = error.code, "the gateway refuses the initialize that it took before");
             }
-            (Own::Attach(session), ResponseOutcome::Result(result)) => {
+            (Own::Attach(session) | Own::AttachRestored(session), ResponseOutcome::Result(result)) => {
                 let peek = Peek::into(Some(result));
                 self.reached(&session, peek.seq.unwrap_or_default());
                 self.joined(&session, &peek, moves);
@@ -451,9 +453,9 @@ impl Ledger {
                 let last = self.sessions.get(&session).map_or(0, |session| session.last);
                 let id = self.own_id("attach");
                 moves.to_gateway.push(Bytes::from(wire::attach(&id, &session, last)));
-                self.own.insert(id, Own::Attach(session));
+                self.own.insert(id, Own::AttachRestored(session));
             }
-            (Own::Resume(session), ResponseOutcome::Error(error)) => {
+            (Own::AttachRestored(session) | Own::Resume(session), ResponseOutcome::Error(error)) => {
                 self.sessions.remove(&session);
                 self.fail_session(&session, error, moves);
             }

@@ -1,6 +1,9 @@
 //! The bridge as a program: log, runtime, signals and exit code.
 
-use std::{collections::hash_map::RandomState, future::poll_fn, hash::BuildHasher, io, process::ExitCode, task::Poll};
+use std::{
+    collections::hash_map::RandomState, ffi::OsString, future::poll_fn, hash::BuildHasher, io, process::ExitCode,
+    task::Poll,
+};
 
 use tracing_subscriber::EnvFilter;
 use zeroclaw_acp_transport::Limits;
@@ -14,16 +17,20 @@ const MAX_LINE: usize = 64 * 1024 * 1024;
 /// Bytes that wait for a client that does not read before the gateway is not read either.
 const OUTBOX_HIGH: usize = 256 * 1024;
 
+/// The variable with log directives, as of the agent.
+const LOG_VARIABLE: &str = "RUST_LOG";
+
 /// Wrong usage or configuration.
 const USAGE: u8 = 2;
 
-/// Runs the bridge and returns its exit code.
+/// Runs the bridge with these variables as its environment and returns its exit code.
 #[must_use]
-pub fn run(arguments: Arguments) -> ExitCode {
+pub fn run(arguments: Arguments, variables: impl IntoIterator<Item = (OsString, OsString)>) -> ExitCode {
+    let env = Env::from_os_vars(variables);
     // Everything that is no protocol goes to standard error, and only what matters unless asked for.
-    let filter = EnvFilter::try_from_env("ZEROCLAW_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    let filter = env.get(LOG_VARIABLE).and_then(|directives| EnvFilter::try_new(directives).ok());
+    let filter = filter.unwrap_or_else(|| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_writer(io::stderr).with_env_filter(filter).with_ansi(false).init();
-    let env = Env::from_os_vars(std::env::vars_os());
     let options = match discover(arguments, &env, RandomState::new().hash_one(std::process::id())) {
         Ok(options) => options,
         Err(error) => {

@@ -67,7 +67,8 @@ pub async fn serve(options: Options, limits: Limits, stop: impl Future<Output = 
             _ = ending.wait_for(Option::is_some) => {}
         }
     };
-    stdio::serve(io::stdin(), io::stdout(), limits, PATIENCE, connect, stop).await?;
+    let (input, output) = stdio::standard();
+    stdio::serve(input, output, limits, PATIENCE, connect, stop).await?;
     let end = *over.borrow();
     Ok(end.unwrap_or(End::Done))
 }

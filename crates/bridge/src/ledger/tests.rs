@@ -355,3 +355,37 @@ fn a_cancel_that_may_be_lost_is_sent_again() {
     let sent: Vec<Value> = parse(moves.to_gateway).collect();
     assert_eq!(sent, [serde_json::from_slice::<Value>(cancel).unwrap()], "the cancel again, the prompt not");
 }
+
+#[test]
+fn a_session_that_cannot_be_joined_again_answers_its_prompt() {
+    let mut ledger = Ledger::default();
+    drop(ledger.connected());
+    drop(ledger.client_says(br#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}"#));
+    drop(ledger.gateway_says(br#"{"jsonrpc":"2.0","id":0,"result":{}}"#));
+    drop(ledger.client_says(br#"{"jsonrpc":"2.0","id":1,"method":"session/new","params":{}}"#));
+    drop(ledger.gateway_says(br#"{"jsonrpc":"2.0","id":1,"result":{"sessionId":"s"}}"#));
+    drop(
+        ledger.client_says(
+            br#"{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"s","prompt":"x"}}"#,
+        ),
+    );
+    ledger.lost();
+    let mut sent: Vec<Value> = parse(ledger.connected().to_gateway).collect();
+    let mut answers = Vec::new();
+    let mut methods = Vec::new();
+    while let Some(message) = sent.pop() {
+        let method = message["method"].as_str().unwrap().to_owned();
+        let outcome = match method.as_str() {
+            "initialize" | "session/resume" => json!({"jsonrpc": "2.0", "id": message["id"], "result": {}}),
+            _ => json!({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "unknown method"}}),
+        };
+        methods.push(method);
+        let moves = ledger.gateway_says(outcome.to_string().as_bytes());
+        sent.extend(parse(moves.to_gateway));
+        answers.extend(parse(moves.to_client));
+    }
+    assert_eq!(methods, ["initialize", "_zeroclaw/session/attach", "session/resume", "_zeroclaw/session/attach"]);
+    assert_eq!(answers.len(), 1);
+    assert_eq!((&answers[0]["id"], &answers[0]["error"]["code"]), (&json!(2), &json!(-32601)));
+    assert!(ledger.is_idle() && !ledger.is_joining());
+}
