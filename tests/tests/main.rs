@@ -59,6 +59,8 @@ mod sandbox;
 #[cfg(test)]
 mod sdk;
 #[cfg(test)]
+mod sdk_lends;
+#[cfg(test)]
 mod smoke;
 #[cfg(test)]
 mod storage;
