@@ -34,6 +34,8 @@ pub struct ServerSettings {
     pub strict: bool,
     /// The directory of the configuration file, which some clients send as a placeholder.
     pub install_root: PathBuf,
+    /// The only directories that sessions may be opened in or below; empty for any.
+    pub allowed_cwd_roots: Vec<PathBuf>,
     /// What relative directories start at.
     pub process_dir: PathBuf,
     /// Which MCP servers of a client its sessions use.

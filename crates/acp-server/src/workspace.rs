@@ -10,7 +10,7 @@ use zeroclaw_acp_protocol::{
     ErrorKind,
     params::{SystemPrompt, SystemPromptMode},
 };
-use zeroclaw_policy::{Root, RootKind, Ruleset};
+use zeroclaw_policy::{Root, RootKind, Roots, Ruleset};
 use zeroclaw_runtime::{
     jail::Jail,
     turn::{SystemParts, ToolSet, system_prompt},
@@ -34,6 +34,8 @@ pub(crate) struct Request {
     pub(crate) additional: Vec<String>,
     /// The directory of the configuration file: naming it means "no directory in particular".
     pub(crate) install_root: PathBuf,
+    /// The only directories that a client may name, with those below them; empty for any.
+    pub(crate) allowed: Vec<PathBuf>,
     /// What relative paths start at.
     pub(crate) process_dir: PathBuf,
 }
@@ -56,7 +58,12 @@ impl Workspace {
             Some(text) => {
                 let path = directory(&request.process_dir, text)?;
                 let placeholder = request.install_root.canonicalize().is_ok_and(|root| root == path);
-                (!placeholder).then_some(path)
+                if placeholder {
+                    None
+                } else {
+                    may_open(request, entry, &path)?;
+                    Some(path)
+                }
             }
         };
         if request.additional.len() > MAX_DIRECTORIES {
@@ -67,7 +74,9 @@ impl Workspace {
             if !Path::new(text).is_absolute() {
                 return Err(CallError::params("additional directories must be absolute paths"));
             }
-            additional.push(directory(&request.process_dir, text)?);
+            let path = directory(&request.process_dir, text)?;
+            may_open(request, entry, &path)?;
+            additional.push(path);
         }
         let own = agent_workspace(&entry.workspace).inspect_err(|error| {
             tracing::warn!(%error, agent = %entry.alias, "the agent's workspace cannot be opened");
@@ -149,6 +158,20 @@ fn directory(base: &Path, text: &str) -> Result<PathBuf, CallError> {
         return Err(CallError::params("the directory's real name is not UTF-8"));
     }
     Ok(path)
+}
+
+/// Whether a client may name this canonical directory. The error does not say which rule was in the way.
+fn may_open(request: &Request, entry: &AgentEntry, path: &Path) -> Result<(), CallError> {
+    let real = |path: &Path| path.canonicalize().ok();
+    let roots = Roots::new(vec![Root::new(path.to_owned(), RootKind::Session)]);
+    let forbidden = entry.rules.forbidden(&roots).with_real(real).holds(path);
+    let allowed = |root: &PathBuf| real(root).is_some_and(|root| path.starts_with(root));
+    // The agent's own directory is the operator's choice, not the client's.
+    let own = real(&entry.workspace).is_some_and(|own| own == path);
+    if !own && (forbidden || (!request.allowed.is_empty() && !request.allowed.iter().any(allowed))) {
+        return Err(CallError::params("sessions may not be opened in this directory"));
+    }
+    Ok(())
 }
 
 /// Makes the agent's own directory if need be and canonicalises it.

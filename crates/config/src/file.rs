@@ -7,10 +7,11 @@ use std::path::Path;
 
 use toml_edit::{Document, Item, TableLike};
 
+use crate::commands::commands;
 use crate::error::{ConfigError, Location};
 use crate::names::{Family, ModelRef, check_alias};
 use crate::nearest::nearest;
-use crate::schema::{Key, PRICE_TABLE, Section, family_names, quoted};
+use crate::schema::{COMMANDS, Key, PRICE_TABLE, Section, family_names, quoted};
 use crate::settings::{Place, Setting, Settings, Source, line_and_column};
 use crate::value::Kind;
 
@@ -153,6 +154,10 @@ impl Walk<'_> {
                 Section::Model(model) if name == PRICE_TABLE => {
                     self.section(&Section::Price(model.clone()), item, &at)?;
                 }
+                Section::Risk(_) | Section::Autonomy if name == COMMANDS => {
+                    let rules = commands(self.source, &section.path(COMMANDS), item, &at)?;
+                    self.settings.commands.insert(section.clone(), rules);
+                }
                 _ => self.value(section, name, item, &at)?,
             }
         }
@@ -233,7 +238,7 @@ impl Walk<'_> {
 }
 
 /// Finds where a name stands in its table.
-fn place(table: &dyn TableLike, name: &str, item: &Item) -> Place {
+pub(crate) fn place(table: &dyn TableLike, name: &str, item: &Item) -> Place {
     Place::start(table.key(name).and_then(toml_edit::Key::span).or_else(|| item.span()))
 }
 

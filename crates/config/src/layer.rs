@@ -11,7 +11,7 @@ use crate::schema::{PRICE_TABLE, Section, family_names};
 use crate::settings::{Place, Setting, Settings, Source};
 use crate::types::{
     AcpConfig, AgentConfig, ClientMcpServers, Config, DEFAULT_PROFILE, ErrorCodes, GatewayConfig, Level, ModelConfig,
-    PriceConfig, RiskProfile, RuntimeProfile, SandboxBackend, SandboxConfig, StoreConfig, SyncMode,
+    PriceConfig, RiskProfile, RuntimeProfile, SandboxBackend, SandboxConfig, StoreConfig, SyncMode, Verdict,
 };
 use crate::value::Value;
 
@@ -163,6 +163,21 @@ pub(crate) fn build(settings: &Settings, source: &Source, env: &Env) -> Config {
             }
         }
     }
+    for (section, rules) in &settings.commands {
+        match section {
+            Section::Autonomy => config.autonomy.commands.clone_from(rules),
+            Section::Risk(name) => config.risk_profiles.entry(name.clone()).or_default().commands.clone_from(rules),
+            Section::Root
+            | Section::Acp
+            | Section::Agent(_)
+            | Section::Model(_)
+            | Section::Price(_)
+            | Section::Runtime(_)
+            | Section::Gateway
+            | Section::Sandbox
+            | Section::Store => {}
+        }
+    }
     if config.data_dir.is_none() {
         config.data_dir = data_dir_from_env(env);
     }
@@ -284,6 +299,7 @@ fn put_acp(acp: &mut AcpConfig, setting: &Setting, reader: &Reader<'_>) {
         "error_codes" => acp.error_codes = ErrorCodes::Zeroclaw,
         "strict" => acp.strict = reader.flag().unwrap_or(acp.strict),
         "max_line_bytes" => acp.max_line_bytes = size(acp.max_line_bytes),
+        "allowed_cwd_roots" => reader.paths(&mut acp.allowed_cwd_roots),
         "client_terminal" => acp.client_terminal = reader.flag().unwrap_or(acp.client_terminal),
         "client_timeout_secs" => acp.client_timeout_secs = reader.whole().unwrap_or(acp.client_timeout_secs),
         "client_mcp_servers" => {
@@ -376,6 +392,7 @@ fn put_risk(profile: &mut RiskProfile, setting: &Setting, reader: &Reader<'_>) {
         "allowed_roots" => reader.paths(&mut profile.allowed_roots),
         "read_only_roots" => reader.paths(&mut profile.read_only_roots),
         "workspace_only" => profile.workspace_only = reader.flag(),
+        "network" => profile.network = Verdict::from_word(reader.word()),
         _ => {}
     }
 }

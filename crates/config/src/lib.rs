@@ -3,6 +3,7 @@
 //! The crate reads and edits the configuration file and the stored keys beside it, and nothing else. The environment is a value handed in ([`Env`]), so
 //! nothing here looks at the process; it refuses to guess at a misspelt key and never shows a secret.
 
+mod commands;
 mod credentials;
 mod edit;
 mod env;
@@ -29,6 +30,6 @@ pub use crate::names::{AliasError, Family, ModelRef, ModelRefError, check_alias}
 pub use crate::paths::{Paths, resolve_paths};
 pub use crate::secret::Secret;
 pub use crate::types::{
-    AcpConfig, AgentConfig, ClientMcpServers, Config, ErrorCodes, GatewayConfig, Level, ModelConfig, PriceConfig,
-    RiskProfile, RuntimeProfile, SandboxBackend, SandboxConfig, StoreConfig, SyncMode,
+    AcpConfig, AgentConfig, ClientMcpServers, CommandConfig, Config, ErrorCodes, GatewayConfig, Level, ModelConfig,
+    PriceConfig, RiskProfile, RuntimeProfile, SandboxBackend, SandboxConfig, StoreConfig, SyncMode, Verdict,
 };

@@ -2,7 +2,7 @@
 //! so a key that is not here does not exist.
 
 use crate::names::{Family, ModelRef};
-use crate::types::DEFAULT_PROFILE;
+use crate::types::{DEFAULT_PROFILE, Verdict};
 use crate::value::Kind;
 
 /// Names a section that holds keys, with the alias it is for.
@@ -175,6 +175,7 @@ const ACP: &[Key] = &[
     with_default("client_terminal", Kind::Flag, "false"),
     with_default("client_timeout_secs", SECONDS, "30"),
     with_default("client_mcp_servers", Kind::Choice(&["all", "http", "none"]), "all"),
+    key("allowed_cwd_roots", Kind::Paths),
 ];
 
 const GATEWAY: &[Key] = &[
@@ -231,6 +232,9 @@ const PRICE: &[Key] = &[
     with_default("currency", Kind::Text, "USD"),
 ];
 
+/// The list of a risk profile that holds its rules about commands.
+pub(crate) const COMMANDS: &str = "commands";
+
 const LEVEL: Kind = Kind::Choice(&["readonly", "supervised", "full"]);
 
 const AUTONOMY: &[Key] = &[
@@ -244,6 +248,7 @@ const AUTONOMY: &[Key] = &[
     key("read_only_roots", Kind::Paths),
     key("workspace_only", Kind::Flag),
     key("max_level", LEVEL),
+    key("network", Kind::Choice(Verdict::WORDS)),
 ];
 
 const RISK: &[Key] = &[
@@ -257,6 +262,7 @@ const RISK: &[Key] = &[
     key("read_only_roots", Kind::Paths),
     key("workspace_only", Kind::Flag),
     key("max_level", LEVEL),
+    key("network", Kind::Choice(Verdict::WORDS)),
 ];
 
 const RUNTIME: &[Key] = &[

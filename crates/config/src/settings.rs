@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{ConfigError, Location};
 use crate::schema::{Key, Section};
+use crate::types::CommandConfig;
 use crate::value::{Mismatch, Value};
 
 /// Holds the text of the configuration file, without a byte order mark. It may hold keys, so nothing here prints it.
@@ -68,6 +69,8 @@ pub(crate) struct Setting {
 #[derive(Default)]
 pub(crate) struct Settings {
     pub(crate) sections: BTreeMap<Section, BTreeMap<&'static str, Setting>>,
+    /// The rules about commands, by risk profile.
+    pub(crate) commands: BTreeMap<Section, Vec<CommandConfig>>,
     /// Sections, keys and variables that are not ours, in the order in which they were met.
     pub(crate) ignored: Vec<String>,
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::error::Location;
 use crate::names::{Family, ModelRef};
 use crate::secret::Secret;
 
@@ -132,6 +133,8 @@ pub struct AcpConfig {
     pub client_timeout_secs: u64,
     /// Which MCP servers of a client its sessions use.
     pub client_mcp_servers: ClientMcpServers,
+    /// The only directories that sessions may be opened in or below; empty for any.
+    pub allowed_cwd_roots: Vec<String>,
 }
 
 impl Default for AcpConfig {
@@ -146,6 +149,7 @@ impl Default for AcpConfig {
             client_terminal: false,
             client_timeout_secs: 30,
             client_mcp_servers: ClientMcpServers::All,
+            allowed_cwd_roots: Vec::new(),
         }
     }
 }
@@ -393,6 +397,51 @@ pub struct RiskProfile {
     pub workspace_only: Option<bool>,
     /// The most autonomous level that a client may choose; left out, the level itself, but at least `supervised`.
     pub max_level: Option<Level>,
+    /// What becomes of commands that use the network; absent asks.
+    pub network: Option<Verdict>,
+    /// Rules about single commands.
+    pub commands: Vec<CommandConfig>,
+}
+
+/// A rule about single commands: `[[risk_profiles.<name>.commands]]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandConfig {
+    /// The pattern of words.
+    pub command: String,
+    /// What becomes of the commands that match.
+    pub decision: Verdict,
+    /// Commands that must match.
+    pub matches: Vec<String>,
+    /// Commands that must not match.
+    pub not_matches: Vec<String>,
+    /// Where the rule stands.
+    pub at: Location,
+}
+
+/// Names what becomes of something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It runs.
+    Allow,
+    /// It is asked about.
+    Ask,
+    /// It is refused.
+    Deny,
+}
+
+impl Verdict {
+    /// The words that name the verdicts.
+    pub(crate) const WORDS: &'static [&'static str] = &["allow", "ask", "deny"];
+
+    /// Reads a word.
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
+        match word {
+            "allow" => Some(Self::Allow),
+            "ask" => Some(Self::Ask),
+            "deny" => Some(Self::Deny),
+            _ => None,
+        }
+    }
 }
 
 impl RiskProfile {
@@ -412,6 +461,8 @@ impl RiskProfile {
             read_only_roots: list(&self.read_only_roots, &base.read_only_roots),
             workspace_only: self.workspace_only.or(base.workspace_only),
             max_level: self.max_level.or(base.max_level),
+            network: self.network.or(base.network),
+            commands: if self.commands.is_empty() { base.commands.clone() } else { self.commands.clone() },
         }
     }
 }

@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use crate::{Action, CallHint, Level, Permit, RootKind, Roots, Ruleset};
+use crate::{
+    Action, CallHint, Level, Permit, RootKind, Roots, Ruleset,
+    command::{self, Finding, Risk},
+};
 
 /// How strict a reason is; the strictest wins, so combining is `max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,11 +82,37 @@ impl Refusal {
     }
 }
 
+/// What a decision needs to know besides the rules and the action.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The name of the tool.
+    pub tool: &'a str,
+    /// The directories of the session.
+    pub roots: &'a Roots,
+}
+
+/// A decision with every reason that led to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// The strictest of the reasons.
+    pub decision: Decision,
+    /// Every reason, in the order in which they were found.
+    pub reasons: Vec<Reason>,
+}
+
+/// Decides about an action without giving anything out: the same rules as [`judge`], for showing and testing.
+#[must_use]
+pub fn decide(rules: &Ruleset, action: &Action, facts: &Facts<'_>) -> Verdict {
+    let reasons = reasons(rules, facts.roots, facts.tool, action);
+    // Without a reason there is nothing that allows it.
+    let decision = reasons.iter().map(|reason| reason.decision).max().unwrap_or(Decision::Deny);
+    Verdict { decision, reasons }
+}
+
 /// Judges one action of one tool.
 #[must_use]
 pub fn judge(rules: &Ruleset, roots: &Roots, tool: &str, action: Action) -> Judgement {
-    let reasons = reasons(rules, roots, tool, &action);
-    let decision = reasons.iter().map(|reason| reason.decision).max().unwrap_or(Decision::Deny);
+    let Verdict { decision, reasons } = decide(rules, &action, &Facts { tool, roots });
     match decision {
         // INVARIANT judged: every reason allows.
         Decision::Allow => Judgement::Granted(Permit::new(action)),
@@ -93,31 +122,85 @@ pub fn judge(rules: &Ruleset, roots: &Roots, tool: &str, action: Action) -> Judg
 }
 
 fn reasons(rules: &Ruleset, roots: &Roots, tool: &str, action: &Action) -> Vec<Reason> {
-    let mut reasons = vec![by_level(rules, tool, action)];
+    let mut reasons = match action {
+        Action::Run { argv, cwd, .. } => commands(rules, roots, tool, argv, cwd.absolute()),
+        Action::Read { .. } | Action::Write { .. } | Action::Call { .. } | Action::Converse => {
+            vec![by_level(rules, tool, action)]
+        }
+    };
     if names(&rules.excluded_tools, tool) {
         reasons.push(deny(format!("the tool `{tool}` is excluded by configuration")));
     }
     if names(&rules.always_ask, tool) {
-        reasons.push(Reason { decision: Decision::Ask, text: format!("`{tool}` is configured to always ask") });
+        reasons.push(ask(format!("`{tool}` is configured to always ask")));
     }
     match action {
-        Action::Read { path } => reasons.extend(forbidden(rules, path.absolute())),
+        Action::Read { path } => reasons.extend(forbidden(rules, roots, path.absolute())),
         Action::Write { path, .. } => {
-            reasons.extend(forbidden(rules, path.absolute()));
+            reasons.extend(forbidden(rules, roots, path.absolute()));
             if roots.root(path.root()).is_none_or(|root| root.kind() == RootKind::ReadOnly) {
                 reasons.push(deny("the file lies in a read-only directory".to_owned()));
             }
         }
         Action::Run { cwd, network, .. } => {
-            reasons.extend(forbidden(rules, cwd.absolute()));
-            if *network && rules.level == Level::Supervised {
-                let text = "the command runs with network".to_owned();
-                reasons.push(Reason { decision: Decision::Ask, text });
+            reasons.extend(forbidden(rules, roots, cwd.absolute()));
+            if *network {
+                match rules.level {
+                    Level::Readonly => reasons.push(deny("the level `readonly` has no network".to_owned())),
+                    Level::Supervised => reasons.push(ask("the command runs with network".to_owned())),
+                    Level::Full => {}
+                }
             }
         }
         Action::Call { .. } | Action::Converse => {}
     }
     reasons
+}
+
+/// Turns what was found out about a command into reasons, by level and rules.
+fn commands(rules: &Ruleset, roots: &Roots, tool: &str, argv: &[String], cwd: &Path) -> Vec<Reason> {
+    let approved = names(&rules.auto_approve, tool);
+    let findings = command::examine(rules, roots, argv, cwd);
+    findings.into_iter().map(|Finding { risk, text }| Reason { decision: weigh(rules, approved, risk), text }).collect()
+}
+
+/// What one finding means at a level.
+fn weigh(rules: &Ruleset, approved: bool, risk: Risk) -> Decision {
+    let medium = match rules.level {
+        Level::Readonly => Decision::Deny,
+        Level::Supervised if approved => Decision::Allow,
+        Level::Supervised => Decision::Ask,
+        Level::Full => Decision::Allow,
+    };
+    match risk {
+        Risk::Low => Decision::Allow,
+        Risk::Medium => medium,
+        Risk::Refused => Decision::Deny,
+        Risk::Asked => match rules.level {
+            Level::Readonly => Decision::Deny,
+            Level::Supervised | Level::Full => Decision::Ask,
+        },
+        Risk::High { named } => match rules.level {
+            Level::Readonly => Decision::Deny,
+            Level::Supervised if named => Decision::Ask,
+            Level::Supervised => Decision::Deny,
+            Level::Full => Decision::Allow,
+        },
+        Risk::Network => match (rules.network, rules.level) {
+            (Some(Decision::Deny), _) => Decision::Deny,
+            (_, Level::Readonly) => Decision::Deny,
+            (Some(Decision::Allow), _) => Decision::Allow,
+            (Some(Decision::Ask), Level::Full) => Decision::Ask,
+            (Some(Decision::Ask) | None, Level::Supervised) => medium,
+            (None, Level::Full) => Decision::Allow,
+        },
+        Risk::Outside => match (rules.level, rules.workspace_only) {
+            (Level::Full, _) => Decision::Allow,
+            (Level::Supervised | Level::Readonly, Some(false)) => Decision::Allow,
+            (Level::Supervised | Level::Readonly, Some(true)) | (Level::Readonly, None) => Decision::Deny,
+            (Level::Supervised, None) => Decision::Ask,
+        },
+    }
 }
 
 fn by_level(rules: &Ruleset, tool: &str, action: &Action) -> Reason {
@@ -132,25 +215,21 @@ fn by_level(rules: &Ruleset, tool: &str, action: &Action) -> Reason {
         Level::Supervised => {
             let text = match action {
                 Action::Write { .. } => "the level `supervised` asks before a file is changed",
-                Action::Run { .. } => "the level `supervised` asks before a command runs",
                 Action::Call { hint: CallHint::Destructive, .. } => {
                     "the level `supervised` asks before a tool of an MCP server is called, and this one may destroy something"
                 }
                 Action::Call { .. } => "the level `supervised` asks before a tool of an MCP server is called",
-                Action::Read { .. } | Action::Converse => "the level `supervised` asks first",
+                // Commands are judged one by one, and the others have no effect.
+                Action::Run { .. } | Action::Read { .. } | Action::Converse => "the level `supervised` asks first",
             };
-            Reason { decision: Decision::Ask, text: text.to_owned() }
+            ask(text.to_owned())
         }
         Level::Readonly => deny("the level `readonly` changes nothing".to_owned()),
     }
 }
 
-fn forbidden(rules: &Ruleset, path: &Path) -> Option<Reason> {
-    rules
-        .forbidden_paths
-        .iter()
-        .any(|forbidden| path.starts_with(forbidden))
-        .then(|| deny("the path is forbidden by configuration".to_owned()))
+fn forbidden(rules: &Ruleset, roots: &Roots, path: &Path) -> Option<Reason> {
+    rules.forbidden(roots).holds(path).then(|| deny("the path is forbidden by configuration".to_owned()))
 }
 
 fn names(list: &[String], tool: &str) -> bool {
@@ -159,6 +238,10 @@ fn names(list: &[String], tool: &str) -> bool {
 
 fn allow(text: String) -> Reason {
     Reason { decision: Decision::Allow, text }
+}
+
+fn ask(text: String) -> Reason {
+    Reason { decision: Decision::Ask, text }
 }
 
 fn deny(text: String) -> Reason {

@@ -14,6 +14,9 @@
 //! ```
 
 mod action;
+pub mod cases;
+mod command;
+mod forbidden;
 mod grant;
 mod judge;
 mod path;
@@ -22,11 +25,12 @@ mod rules;
 pub mod shell;
 
 pub use action::{Action, CallHint, Replaces};
+pub use forbidden::Forbidden;
 pub use grant::{Grant, MAX_RULE};
-pub use judge::{Decision, Judgement, Pending, Reason, Refusal, judge};
+pub use judge::{Decision, Facts, Judgement, Pending, Reason, Refusal, Verdict, decide, judge};
 pub use path::{MAX_PATH, PathError, Root, RootKind, RootedPath, Roots};
 pub use permit::Permit;
-pub use rules::{Level, Ruleset};
+pub use rules::{CommandRule, Level, MAX_PATTERN, RuleError, Ruleset};
 
 #[cfg(test)]
 mod tests;

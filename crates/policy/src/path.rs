@@ -149,22 +149,36 @@ impl Roots {
         let given = Path::new(text);
         let base = self.0.first().ok_or_else(outside)?;
         let absolute = normalize(&base.path.join(given)).ok_or_else(outside)?;
-        // The deepest root wins, so that a read-only directory inside a writable one stays read-only.
-        let (root, holder) = self
-            .0
-            .iter()
-            .enumerate()
-            .filter(|(_, root)| absolute.starts_with(&root.path))
-            .max_by_key(|(index, root)| (root.path.components().count(), usize::MAX - index))
-            .ok_or_else(outside)?;
+        let (root, holder) = self.deepest(&absolute).ok_or_else(outside)?;
         let relative = absolute.strip_prefix(&holder.path).map_err(|_| outside())?.to_path_buf();
         // INVARIANT rooted: `normalize` left normal components only.
         Ok(RootedPath { root, relative, absolute })
     }
+
+    /// The root that an absolute normal path lies in.
+    #[must_use]
+    pub fn holder(&self, path: &Path) -> Option<&Root> {
+        self.deepest(path).map(|(_, root)| root)
+    }
+
+    /// The deepest root wins, so that a read-only directory inside a writable one stays read-only.
+    fn deepest(&self, path: &Path) -> Option<(usize, &Root)> {
+        let holders = self.0.iter().enumerate().filter(|(_, root)| path.starts_with(&root.path));
+        holders.max_by_key(|(index, root)| (root.path.components().count(), usize::MAX - index))
+    }
+}
+
+/// Whether `path` is `place` or lies below it; with `fold` regardless of letter case, as some file systems compare.
+pub(crate) fn holds(place: &Path, path: &Path, fold: bool) -> bool {
+    if !fold {
+        return path.starts_with(place);
+    }
+    let lower = |path: &Path| PathBuf::from(path.to_string_lossy().to_lowercase());
+    lower(path).starts_with(lower(place))
 }
 
 /// Removes `.` and resolves `..` by name; `None` when it climbs above the root directory.
-fn normalize(path: &Path) -> Option<PathBuf> {
+pub(crate) fn normalize(path: &Path) -> Option<PathBuf> {
     let mut out = PathBuf::new();
     for component in path.components() {
         match component {

@@ -69,9 +69,9 @@ fn write(text: &str) -> Action {
 
 fn run() -> Action {
     Action::Run {
-        argv: vec!["ls".into()],
+        argv: vec!["make".into()],
         cwd: roots().locate(".").expect("inside"),
-        shown: "ls".into(),
+        shown: "make".into(),
         network: false,
     }
 }

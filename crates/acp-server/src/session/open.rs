@@ -251,6 +251,7 @@ async fn open_workspace(
         cwd,
         additional,
         install_root: server.settings.install_root.clone(),
+        allowed: server.settings.allowed_cwd_roots.clone(),
         process_dir: server.settings.process_dir.clone(),
     };
     let entry = Arc::clone(entry);

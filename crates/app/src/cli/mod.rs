@@ -10,6 +10,7 @@ mod doctor;
 mod keyboard;
 mod log;
 mod login;
+mod policy;
 mod prompt;
 mod sessions;
 mod term;
@@ -122,6 +123,9 @@ enum Command {
     Config(config::ConfigCommand),
     #[command(flatten)]
     Account(AccountCommand),
+    /// Ask the rules about commands
+    #[command(subcommand)]
+    Policy(policy::PolicyCommand),
     /// Look at stored sessions
     #[command(subcommand)]
     Sessions(sessions::SessionsCommand),
@@ -198,6 +202,7 @@ fn run(parsed: Zeroclaw) -> Result<ExitCode, Failure> {
         Command::Account(command) => account(&command, &globals, &context)?,
         Command::Prompt(args) => prompt::run(*args, &globals, &context)?,
         Command::Config(command) => quiet(config::run(&command, &globals, &context, &mut out))?,
+        Command::Policy(command) => quiet(policy::run(&command, &globals, &context, &mut out))?,
         Command::Sessions(command) => quiet(sessions::run(&command, &globals, &context, &mut out))?,
         Command::Approvals(command) => quiet(approvals::run(&command, &globals, &context, &mut out))?,
         Command::Doctor => quiet(doctor::run(&globals, &context, &mut out))?,

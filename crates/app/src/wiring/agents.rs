@@ -2,16 +2,13 @@
 
 use std::{
     collections::BTreeMap,
-    path::PathBuf,
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use zeroclaw_acp_server::{AgentEntry, AgentSlot, AgentTable, McpSetup, ModelAccess, ModelChoice, Price};
-use zeroclaw_config::{
-    Env, Family, Level, Loaded, ModelConfig, ModelRef, PriceConfig, RiskProfile, RuntimeProfile, Secret,
-};
-use zeroclaw_policy::{self as policy, Root, RootKind, Ruleset};
+use zeroclaw_config::{Env, Family, Loaded, ModelConfig, ModelRef, PriceConfig, RiskProfile, RuntimeProfile, Secret};
+use zeroclaw_policy::{self as policy, Ruleset};
 use zeroclaw_runtime::{
     model::{
         ModelError, ModelProvider, Thinking,
@@ -24,7 +21,11 @@ use zeroclaw_runtime::{
     turn::{Agent, ToolSet, TurnLimits},
 };
 
-use super::{environment::shell_env, sandbox::sandbox_settings};
+use super::{
+    environment::shell_env,
+    rules::{extra_roots, level, ruleset},
+    sandbox::sandbox_settings,
+};
 use crate::{
     agents::{default_agent, key_variable},
     launch::launcher,
@@ -62,12 +63,8 @@ pub fn agent_table(loaded: &Loaded, env: &Env) -> AgentTable {
     }
     let config = &loaded.config;
     if config.agents.is_empty() {
-        let entry = builder.default_entry();
-        let alias = entry.alias.clone();
-        return AgentTable {
-            agents: BTreeMap::from([(alias, AgentSlot::Ready(Arc::new(entry)))]),
-            default: config.acp.default_agent.clone(),
-        };
+        let (alias, slot) = builder.default_entry();
+        return AgentTable { agents: BTreeMap::from([(alias, slot)]), default: config.acp.default_agent.clone() };
     }
     let agents = config
         .agents
@@ -124,10 +121,16 @@ impl Builder<'_> {
         }
         let risk = config.effective_risk_profile(&agent.risk_profile);
         let profile = config.effective_runtime_profile(&agent.runtime_profile);
-        AgentSlot::Ready(Arc::new(self.entry(alias, reference, &self.models, &risk, &profile)))
+        // An agent without one of its rules would be another agent.
+        match ruleset(self.loaded, self.env, alias, &risk) {
+            Ok(rules) => {
+                AgentSlot::Ready(Arc::new(self.entry(alias, reference, &self.models, (&risk, rules), &profile)))
+            }
+            Err(problem) => AgentSlot::Unavailable(problem),
+        }
     }
 
-    fn default_entry(&self) -> AgentEntry {
+    fn default_entry(&self) -> (String, AgentSlot) {
         let chosen = default_agent(self.env);
         let reference = ModelRef { family: chosen.family, alias: "default".to_owned() };
         let key = chosen.key_variable.and_then(|name| self.env.get(name));
@@ -140,7 +143,13 @@ impl Builder<'_> {
         let config = &self.loaded.config;
         let risk = config.effective_risk_profile("default");
         let profile = config.effective_runtime_profile("default");
-        self.entry(chosen.alias, &reference, &models, &risk, &profile)
+        let slot = match ruleset(self.loaded, self.env, chosen.alias, &risk) {
+            Ok(rules) => {
+                AgentSlot::Ready(Arc::new(self.entry(chosen.alias, &reference, &models, (&risk, rules), &profile)))
+            }
+            Err(problem) => AgentSlot::Unavailable(problem),
+        };
+        (chosen.alias.to_owned(), slot)
     }
 
     fn provider(&self, reference: &ModelRef, model: &ModelConfig) -> Model {
@@ -242,7 +251,7 @@ impl Builder<'_> {
         alias: &str,
         own: &ModelRef,
         models: &BTreeMap<String, Model>,
-        risk: &RiskProfile,
+        (risk, rules): (&RiskProfile, Ruleset),
         profile: &RuntimeProfile,
     ) -> AgentEntry {
         let settings = ToolSettings {
@@ -267,7 +276,6 @@ impl Builder<'_> {
         let model =
             models.get(&own.to_string()).cloned().unwrap_or_else(|| self.provider(own, &ModelConfig::default()));
         let workspace = self.loaded.agent_workspace(alias);
-        let rules = self.rules(risk);
         AgentEntry {
             alias: alias.to_owned(),
             agent: self.agent(&model, profile),
@@ -295,29 +303,12 @@ impl Builder<'_> {
         limits.max_output_tokens = profile.max_output_tokens.filter(|tokens| *tokens > 0);
         Arc::new(Agent { provider: Arc::clone(&model.provider), tools: Arc::clone(&self.tools), limits })
     }
+}
 
-    fn rules(&self, risk: &RiskProfile) -> Ruleset {
-        let paths = &self.loaded.paths;
-        // Keys, and our own bookkeeping: no level makes these an agent's business.
-        let mut forbidden: Vec<PathBuf> = vec![
-            "/etc/shadow".into(),
-            "/etc/gshadow".into(),
-            paths.config_file.clone(),
-            paths.credentials_file(),
-            paths.data_dir.join("sessions"),
-        ];
-        if let Some(home) = self.env.home() {
-            forbidden.extend([".ssh", ".gnupg", ".aws"].map(|name| PathBuf::from(home).join(name)));
-        }
-        forbidden.extend(risk.forbidden_paths.iter().map(PathBuf::from).filter(|path| path.is_absolute()));
-        Ruleset {
-            level: level(risk.level.unwrap_or_default()),
-            auto_approve: risk.auto_approve.clone(),
-            always_ask: risk.always_ask.clone(),
-            excluded_tools: risk.excluded_tools.clone(),
-            forbidden_paths: forbidden,
-        }
-    }
+/// The HTTP clients, behind the proxy that the user's other programs use.
+fn http_clients(env: &Env) -> HttpClients {
+    let proxy = env.get("HTTPS_PROXY").or_else(|| env.get("https_proxy"));
+    HttpClients::new(proxy.map(str::to_owned), SystemTime::now)
 }
 
 /// The vendor's family; one of ours, which has no vendor, is never asked for.
@@ -388,29 +379,4 @@ fn price(price: &PriceConfig) -> Price {
         price.cache_write,
         currency,
     )
-}
-
-/// The HTTP clients, behind the proxy that the user's other programs use.
-fn http_clients(env: &Env) -> HttpClients {
-    let proxy = env.get("HTTPS_PROXY").or_else(|| env.get("https_proxy"));
-    HttpClients::new(proxy.map(str::to_owned), SystemTime::now)
-}
-
-fn level(level: Level) -> policy::Level {
-    match level {
-        Level::Readonly => policy::Level::Readonly,
-        Level::Supervised => policy::Level::Supervised,
-        Level::Full => policy::Level::Full,
-    }
-}
-
-/// Directories that the operator opened besides the session's own. Relative ones say nothing without a directory to start at.
-fn extra_roots(risk: &RiskProfile) -> Vec<Root> {
-    let of = |paths: &[String], kind: RootKind| {
-        let absolute = paths.iter().map(PathBuf::from).filter(|path| path.is_absolute());
-        absolute.map(|path| Root::new(path, kind)).collect::<Vec<Root>>()
-    };
-    let mut roots = of(&risk.allowed_roots, RootKind::Additional);
-    roots.extend(of(&risk.read_only_roots, RootKind::ReadOnly));
-    roots
 }

@@ -4,6 +4,7 @@ mod agents;
 mod ambient;
 mod environment;
 mod places;
+pub(crate) mod rules;
 mod sandbox;
 mod store;
 
@@ -23,6 +24,7 @@ use zeroclaw_config::{ClientMcpServers, Env, ErrorCodes, Loaded};
 pub use agents::{Trial, agent_table};
 pub(crate) use ambient::session_id;
 pub use places::absolute_places;
+pub use rules::check_rules;
 pub(crate) use sandbox::backend;
 
 /// Bytes of output that wait for the client before a turn is told to wait.
@@ -60,6 +62,7 @@ pub fn serve_stdio(options: ServeOptions) -> anyhow::Result<ExitCode> {
     if let Some(problem) = &loaded.keys_problem {
         tracing::warn!(problem, "the stored keys cannot be read");
     }
+    check_rules(&loaded)?;
     let loaded = absolute_places(loaded)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
@@ -153,6 +156,7 @@ fn settings(options: &ServeOptions, loaded: &Loaded) -> anyhow::Result<ServerSet
         },
         strict: acp.strict,
         install_root: loaded.paths.config_dir.clone(),
+        allowed_cwd_roots: acp.allowed_cwd_roots.iter().map(PathBuf::from).collect(),
         process_dir: std::env::current_dir().context("the working directory is gone")?,
         client_mcp: match acp.client_mcp_servers {
             ClientMcpServers::All => ClientMcp::All,

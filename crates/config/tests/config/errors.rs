@@ -19,7 +19,7 @@ fn a_misspelt_key_names_the_nearest() {
     check("# ü\n\n[acp]\n\n  stirct = true", "config.toml:5:3: unknown key `acp.stirct`, did you mean `strict`?");
     check(
         "acp = { \"ü\" = 1, strct = true }",
-        "config.toml:1:9: unknown key `acp.\"ü\"`, expected one of default_agent, max_sessions, session_timeout_secs, error_codes, strict, max_line_bytes, client_terminal, client_timeout_secs, client_mcp_servers",
+        "config.toml:1:9: unknown key `acp.\"ü\"`, expected one of default_agent, max_sessions, session_timeout_secs, error_codes, strict, max_line_bytes, client_terminal, client_timeout_secs, client_mcp_servers, allowed_cwd_roots",
     );
     check(
         "acp = { strict = false, \"strct\" = 1 }",

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use zeroclaw_config::{
-    AcpConfig, ClientMcpServers, Config, ConfigError, Env, ErrorCodes, Family, Level, ModelRef, PriceConfig,
-    RiskProfile, RuntimeProfile, Secret, SyncMode, load, resolve_paths, set,
+    AcpConfig, ClientMcpServers, CommandConfig, Config, ConfigError, Env, ErrorCodes, Family, Level, Location,
+    ModelRef, PriceConfig, RiskProfile, RuntimeProfile, Secret, SyncMode, Verdict, load, resolve_paths, set,
 };
 
 use crate::support::Home;
@@ -48,6 +48,7 @@ fn no_file_is_all_defaults() {
             client_terminal: false,
             client_timeout_secs: 30,
             client_mcp_servers: ClientMcpServers::All,
+            allowed_cwd_roots: Vec::new(),
         }
     );
     assert_eq!(loaded.config.store.sync, SyncMode::Turn);
@@ -96,6 +97,7 @@ max_line_bytes = 65536
 client_terminal = true
 client_timeout_secs = 5
 client_mcp_servers = "http"
+allowed_cwd_roots = ["/srv"]
 [store]
 sync = "always"
 [autonomy]
@@ -128,6 +130,12 @@ allowed_roots = ["/f"]
 read_only_roots = ["/g"]
 workspace_only = true
 max_level = "full"
+network = "deny"
+[[risk_profiles.r.commands]]
+command = "cargo test *"
+decision = "allow"
+match = ["cargo test --lib"]
+not_match = ["cargo publish"]
 [runtime_profiles.t]
 max_tool_iterations = 5
 shell_timeout_secs = 6
@@ -154,6 +162,7 @@ fn every_key_arrives() {
             client_terminal: true,
             client_timeout_secs: 5,
             client_mcp_servers: ClientMcpServers::Http,
+            allowed_cwd_roots: vec!["/srv".to_owned()],
         }
     );
     assert_eq!(config.store.sync, SyncMode::Always);
@@ -184,6 +193,14 @@ fn every_key_arrives() {
             read_only_roots: words("/g"),
             workspace_only: Some(true),
             max_level: Some(Level::Full),
+            network: Some(Verdict::Deny),
+            commands: vec![CommandConfig {
+                command: "cargo test *".to_owned(),
+                decision: Verdict::Allow,
+                matches: words("cargo test --lib"),
+                not_matches: words("cargo publish"),
+                at: Location::File { path: home.dir().join("config.toml"), line: 47, column: 1 },
+            }],
         }
     );
     assert_eq!(

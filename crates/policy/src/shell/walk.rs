@@ -18,6 +18,9 @@ pub(super) const OPTIONS: ParserOptions = ParserOptions {
     parser_impl: ParserImpl::Peg,
 };
 
+/// The larger language of other shells, tried on what is no script for a POSIX one.
+const OTHER: ParserOptions = ParserOptions { posix_mode: false, sh_mode: false, ..OPTIONS };
+
 /// How deep substitutions inside substitutions are followed; what lies deeper is unclear anyway.
 const MAX_SUBSTITUTION: usize = 4;
 
@@ -26,17 +29,27 @@ const MAX_STEPS: usize = 1024;
 
 pub(super) fn parse(text: &str, depth: usize) -> Script {
     let mut walker = Walker { depth, ..Walker::default() };
-    match tree(text) {
+    if let Err(unclear) = limits::check(text) {
+        walker.script.unclear.push(unclear);
+        return walker.script;
+    }
+    match tree(text, &OPTIONS) {
         Ok(program) => walker.program(&program),
-        Err(unclear) => walker.script.unclear.push(unclear),
+        Err(unclear) => {
+            walker.script.unclear.push(unclear);
+            // It stays unclear; what is dangerous in it is found all the same where another shell could read it.
+            if let Ok(program) = tree(text, &OTHER) {
+                walker.program(&program);
+                walker.script.single = false;
+            }
+        }
     }
     walker.script
 }
 
-fn tree(text: &str) -> Result<ast::Program, Unclear> {
-    limits::check(text)?;
+fn tree(text: &str, options: &ParserOptions) -> Result<ast::Program, Unclear> {
     let tokens =
-        brush_parser::uncached_tokenize_str(text, &OPTIONS.tokenizer_options()).map_err(|_| Unclear::Grammar)?;
+        brush_parser::uncached_tokenize_str(text, &options.tokenizer_options()).map_err(|_| Unclear::Grammar)?;
     for (index, token) in tokens.iter().enumerate() {
         if let Token::Word(word, _) = token
             && word.bytes().all(|b| b.is_ascii_digit())
@@ -48,7 +61,7 @@ fn tree(text: &str) -> Result<ast::Program, Unclear> {
             return Err(Unclear::Grammar);
         }
     }
-    brush_parser::parse_tokens(&tokens, &OPTIONS).map_err(|_| Unclear::Grammar)
+    brush_parser::parse_tokens(&tokens, options).map_err(|_| Unclear::Grammar)
 }
 
 #[derive(Debug, Default)]
@@ -288,6 +301,7 @@ impl Walker {
                     .literal()
                     .is_some_and(|text| text == "-" || (!text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())));
                 if !descriptor {
+                    self.unclear(Unclear::Dialect(format!("&{}", word::shorten(&word.value))));
                     self.step(Step::Redirect(Redirect { access, target }));
                 }
             }

@@ -31,14 +31,17 @@ pub(super) fn resolve(raw: &str) -> Resolved {
     if pieces.first() == Some(&('~', false)) {
         let end = text.find('/').unwrap_or(text.len());
         return match text.get(1..end) {
-            Some("") if !bare('*') && !bare('?') && !bare('[') => plain(Word::Home(text.split_off_checked(1))),
+            Some("") if !bare('*') && !bare('?') && !bare('[') => {
+                plain(Word::Home(text.get(1..).unwrap_or_default().to_owned()))
+            }
             _ => unknown(raw, Unclear::Expansion(shorten(raw))),
         };
     }
     if braces(&pieces) {
         return unknown(raw, Unclear::Dialect(shorten(raw)));
     }
-    if bare('*') || bare('?') || bare('[') {
+    // A bracket that is never closed stands for itself.
+    if bare('*') || bare('?') || (bare('[') && bare(']')) {
         return plain(Word::Pattern(text));
     }
     plain(Word::Literal(text))
@@ -53,16 +56,6 @@ pub(super) fn shorten(text: &str) -> String {
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text.to_owned(),
-    }
-}
-
-trait SplitOff {
-    fn split_off_checked(&self, at: usize) -> String;
-}
-
-impl SplitOff for String {
-    fn split_off_checked(&self, at: usize) -> String {
-        self.get(at..).unwrap_or_default().to_owned()
     }
 }
 

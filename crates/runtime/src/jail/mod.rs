@@ -25,7 +25,7 @@ use rustix::{
     fs::{AtFlags, Mode, OFlags},
     io::Errno,
 };
-use zeroclaw_policy::{Root, RootKind, RootedPath, Roots, Ruleset};
+use zeroclaw_policy::{Forbidden, Root, RootKind, RootedPath, Roots, Ruleset};
 
 pub use error::JailError;
 pub use write::{Links, MAX_REPLACED, digest};
@@ -128,14 +128,7 @@ impl Jail {
     #[must_use]
     pub fn files(&self, rules: &Ruleset) -> Files<'_> {
         // A forbidden path may itself be a link or lie behind one, so its real place is forbidden as well.
-        let mut forbidden = rules.forbidden_paths.clone();
-        for path in &rules.forbidden_paths {
-            if let Ok(real) = fs::canonicalize(path)
-                && real != *path
-            {
-                forbidden.push(real);
-            }
-        }
+        let forbidden = rules.forbidden(&self.roots).with_real(|path| fs::canonicalize(path).ok());
         Files { jail: self, forbidden }
     }
 
@@ -222,7 +215,7 @@ pub struct OpenedDirectory {
 #[derive(Debug)]
 pub struct Files<'a> {
     jail: &'a Jail,
-    forbidden: Vec<PathBuf>,
+    forbidden: Forbidden,
 }
 
 impl Files<'_> {
@@ -336,7 +329,7 @@ impl Files<'_> {
     /// Whether the rules forbid this real path.
     #[must_use]
     pub fn is_forbidden(&self, real: &Path) -> bool {
-        self.forbidden.iter().any(|forbidden| real.starts_with(forbidden))
+        self.forbidden.holds(real)
     }
 
     fn check_named(&self, path: &Path) -> Result<(), JailError> {

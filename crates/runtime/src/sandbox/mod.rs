@@ -271,7 +271,8 @@ impl Confiner {
                 Purpose::Command(network) => (network == Network::Open, None),
                 Purpose::Server => (true, Some(PathBuf::from("/dev"))),
             };
-            let hidden = rules.forbidden_paths.iter().chain(&self.settings.hidden).chain(&own);
+            let forbidden = rules.forbidden(jail.roots());
+            let hidden = forbidden.places().iter().chain(&self.settings.hidden).chain(&own);
             confined.confine = Confine {
                 network,
                 local_sockets: self.settings.local_sockets,
