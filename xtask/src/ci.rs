@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::workspace::Workspace;
-use crate::{Verdict, tidy};
+use crate::{Verdict, public_api, tidy};
 
 /// The version that `.ci/run` installs; another one may know other checks.
 const DENY_VERSION: &str = "0.20.2";
@@ -19,6 +19,8 @@ enum Action {
     Cargo(&'static [&'static str], &'static [(&'static str, &'static str)]),
     /// Run the checks of `cargo xtask tidy` in this process.
     Tidy,
+    /// Run `cargo xtask public-api` in this process.
+    PublicApi,
     /// Run `cargo deny`, which may not be installed.
     Deny,
 }
@@ -34,6 +36,7 @@ const STEPS: &[(&str, Action)] = &[
     ("deny", Action::Deny),
     ("clippy", Action::Cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"], &[])),
     ("doc", Action::Cargo(&["doc", "--workspace", "--no-deps", "--locked"], &[("RUSTDOCFLAGS", "-D warnings")])),
+    ("public-api", Action::PublicApi),
     ("test", Action::Cargo(&["test", "--workspace", "--locked"], &[])),
     // Two workspaces of their own, see tests/schema/README.md: same sources, two versions of the official types. They
     // start the binaries that the step before has built.
@@ -95,6 +98,7 @@ fn perform(workspace: &Workspace, action: &Action) -> Result<bool> {
             succeeds(&mut command)
         }
         Action::Tidy => Ok(tidy::run(workspace)? == Verdict::Pass),
+        Action::PublicApi => Ok(public_api::run(workspace, public_api::Options::default())? == Verdict::Pass),
         Action::Deny => {
             let installed = workspace.cargo().args(["deny", "--version"]).output();
             if !installed.is_ok_and(|output| output.status.success()) {

@@ -8,6 +8,7 @@
 
 mod bench;
 mod ci;
+mod public_api;
 mod tidy;
 mod workspace;
 
@@ -32,6 +33,8 @@ enum Command {
     Ci,
     /// Check the rules of the house that no other tool knows: layers, sizes, comments, links.
     Tidy,
+    /// Compare the public items of the protocol crate with their record.
+    PublicApi(public_api::Options),
     /// Measure the release build next to bare programs in the same run.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -61,6 +64,7 @@ fn run(cli: &Cli) -> Result<Verdict> {
     match &cli.command {
         Command::Ci => ci::run(&workspace),
         Command::Tidy => tidy::run(&workspace),
+        Command::PublicApi(options) => public_api::run(&workspace, *options),
         Command::Bench(command) => bench::run(&workspace, command),
     }
 }
