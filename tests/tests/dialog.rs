@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use zeroclaw_e2e::{Lab, answer_text, new_session, text_prompt, updates_of};
-use zeroclaw_testkit::process::AgentProcess;
+use zeroclaw_testkit::process::{AgentProcess, Direction};
 
 use crate::turns::{announced, asks, builtin, end_turn, last_update, selected};
 
@@ -221,4 +221,103 @@ async fn every_cancelled_request_is_answered_once() {
         let twice = agent.received().iter().filter(|message| message["id"] == *id).count();
         assert_eq!(twice, 1, "{method}");
     }
+}
+
+/// A client that calls itself this, and the lines that the agent has printed to it.
+async fn named(lab: &Lab, name: &str) -> AgentProcess {
+    let mut agent = lab.start();
+    let params = json!({"protocolVersion": 1, "clientInfo": {"name": name, "version": "1"}});
+    agent.call("initialize", params).await.expect("initialize");
+    agent
+}
+
+fn longest(agent: &AgentProcess) -> usize {
+    let received = agent.transcript().iter().filter(|entry| entry.direction == Direction::Received);
+    received.map(|entry| entry.line.len()).max().unwrap()
+}
+
+// Error numbers that a client reads in another way than they are meant are not sent to it; the operator may add clients.
+#[tokio::test]
+async fn known_and_configured_clients_get_the_numbers_they_understand() {
+    let lab = Lab::with_config(
+        "[acp.clients.my-ide]\nerror_codes = \"spec\"\n[acp.clients.zed]\nerror_codes = \"zeroclaw\"\n",
+    );
+    let cases =
+        [("acpx", -32002), ("My IDE", -32002), ("zed", -32000), ("CodeCompanion.nvim", -32000), ("toad", -32000)];
+    for (name, code) in cases {
+        let mut agent = named(&lab, name).await;
+        let error = agent.call("session/prompt", text_prompt("s-none", "x")).await.unwrap_err();
+        assert_eq!((&error["code"], &error["data"]["kind"]), (&json!(code), &json!("session_not_found")), "{name}");
+    }
+}
+
+// Avante reads the mode under another name than the protocol's; nobody else gets a member the protocol does not know.
+#[tokio::test]
+async fn avante_reads_the_mode_under_its_own_name() {
+    let lab = builtin("supervised");
+    let expected = |own: bool| {
+        let mut update = json!({"sessionUpdate": "current_mode_update", "currentModeId": "readonly"});
+        if own {
+            update["modeId"] = json!("readonly");
+        }
+        update
+    };
+    for (name, own) in [("avante.nvim", true), ("toad", false)] {
+        let mut agent = named(&lab, name).await;
+        let session = new_session(&mut agent, &lab.project()).await;
+        agent.call("session/set_mode", json!({"sessionId": session, "modeId": "readonly"})).await.unwrap();
+        assert_eq!(updates_of(&agent.received(), "current_mode_update"), [expected(own)], "{name}");
+    }
+}
+
+// A file over the limit of Toad's reader ended the client: it is told where the file is instead.
+#[tokio::test]
+async fn a_file_that_makes_too_long_a_line_is_a_link() {
+    for level in ["full", "readonly"] {
+        let lab = builtin(level);
+        let bytes = vec![7_u8; 9 * 1024 * 1024];
+        lab.file("large.bin", &bytes);
+        let mut agent = named(&lab, "toad").await;
+        let session = new_session(&mut agent, &lab.project()).await;
+        let turn = end_turn(&mut agent, &session, "/deliver large.bin").await;
+        let link = last_update(&turn.messages)["content"][1]["content"].clone();
+        assert_eq!(link["type"], "resource_link");
+        let path = link["uri"].as_str().unwrap().strip_prefix("file://").unwrap();
+        assert!(std::fs::read(path).unwrap() == bytes, "the link leads to other bytes");
+        assert!(longest(&agent) <= 10 * 1024 * 1024);
+    }
+}
+
+// A client of the Python SDK stops at 64 KiB: it gets nothing longer, text whole, and is asked about what it has seen.
+#[tokio::test]
+async fn a_client_that_reads_short_lines_gets_no_longer_ones() {
+    let lab = Lab::with_config("[autonomy]\nlevel = \"supervised\"\n[acp.clients.snake]\nmax_line_bytes = 65536\n");
+    let mut agent = named(&lab, "snake").await;
+    let session = new_session(&mut agent, &lab.project()).await;
+    let text = "\u{1}é\"x ".repeat(20_000);
+    let request = agent.request("session/prompt", text_prompt(&session, &format!("/write a.txt {text}"))).await;
+    let mut messages = agent.recv_until(asks).await;
+    let question = messages.last().unwrap().clone();
+    let shown = answer_text(&messages);
+    let written: String = shown.chars().filter(|c| *c == 'é').collect();
+    assert_eq!(written.chars().count(), 20_000, "not all of what is asked about was shown");
+    agent.reply(&question["id"], selected("allow-once")).await;
+    let result = agent.response(&request).await.unwrap();
+    messages.extend(agent.collected());
+    assert_eq!(result["stopReason"], "end_turn");
+    assert_eq!(last_update(&messages)["status"], "completed");
+    let turn = end_turn(&mut agent, &session, "/read a.txt").await;
+    assert_eq!(last_update(&turn.messages)["status"], "completed");
+    assert!(longest(&agent) <= 65536, "{}", longest(&agent));
+    agent.close_stdin();
+    agent.wait().await;
+    let load = json!({"sessionId": session, "cwd": lab.project(), "mcpServers": []});
+    let mut again = named(&lab, "snake").await;
+    again.call("session/load", load.clone()).await.unwrap();
+    let user: String = updates_of(&again.received(), "user_message_chunk")
+        .iter()
+        .filter_map(|update| update["content"]["text"].as_str())
+        .collect();
+    assert_eq!(user, format!("/write a.txt {text}/read a.txt"));
+    assert!(longest(&again) <= 65536, "{}", longest(&again));
 }

@@ -1,7 +1,7 @@
 //! One client on one connection: its outbox, its requests in flight, and ours.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -13,13 +13,18 @@ use serde_json::value::RawValue;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use zeroclaw_acp_protocol::{
-    ErrorKind, ErrorObject, ErrorTable, RequestId, ResponseOutcome, Withdrawal, client as method, encode_error,
-    encode_notification, encode_request, encode_result,
+    ContentBlock, ErrorKind, ErrorObject, ErrorTable, RequestId, ResponseOutcome, SessionUpdate, Withdrawal,
+    client as method, encode_error, encode_notification, encode_request, encode_result,
     params::{ClientCapabilities, InitializeParams},
 };
 use zeroclaw_acp_transport::{Flow, Outbox};
 
-use crate::{error::CallError, session::Pump};
+use crate::{
+    error::CallError,
+    fit,
+    profile::{self, ClientProfile},
+    session::Pump,
+};
 
 /// Requests of one client that are not answered yet, at most: more is a client that does not read answers.
 const MAX_IN_FLIGHT: usize = 1024;
@@ -31,11 +36,8 @@ const MAX_ASKED: usize = 256;
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
     pub(crate) capabilities: ClientCapabilities,
-    pub(crate) errors: ErrorTable,
+    pub(crate) known: ClientProfile,
 }
-
-/// Clients that read -32000 as "log in", by `clientInfo.name` in lower case: they get the official numbers.
-const SPEC_CLIENTS: &[&str] = &["zed"];
 
 /// What a request in flight is, for those that want to cancel it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,10 +95,9 @@ impl Client {
     }
 
     /// Fixes what the client said about itself; false when it has said so before.
-    pub(crate) fn introduce(&self, params: &InitializeParams) -> bool {
-        let name = params.client_name.as_deref().unwrap_or_default().to_ascii_lowercase();
-        let errors = if SPEC_CLIENTS.contains(&name.as_str()) { ErrorTable::Spec } else { self.default_errors };
-        self.profile.set(Profile { capabilities: params.client, errors }).is_ok()
+    pub(crate) fn introduce(&self, params: &InitializeParams, configured: &BTreeMap<String, ClientProfile>) -> bool {
+        let known = profile::of(params.client_name.as_deref().unwrap_or_default(), configured);
+        self.profile.set(Profile { capabilities: params.client, known }).is_ok()
     }
 
     pub(crate) fn is_introduced(&self) -> bool {
@@ -107,8 +108,18 @@ impl Client {
         self.profile.get().map(|profile| profile.capabilities).unwrap_or_default()
     }
 
+    /// Whether it reads `modeId` where the protocol says `currentModeId`.
+    pub(crate) fn wants_mode_id(&self) -> bool {
+        self.profile.get().is_some_and(|profile| profile.known.mode_id_twice)
+    }
+
+    /// The longest line that it reads, without the line feed.
+    pub(crate) fn max_line(&self) -> usize {
+        self.profile.get().and_then(|profile| profile.known.max_line).unwrap_or(usize::MAX)
+    }
+
     fn errors(&self) -> ErrorTable {
-        self.profile.get().map_or(self.default_errors, |profile| profile.errors)
+        self.profile.get().and_then(|profile| profile.known.errors).unwrap_or(self.default_errors)
     }
 
     /// Notes a request; it is answered exactly once, by [`Self::respond`].
@@ -302,7 +313,29 @@ impl Question {
         if let Err(error) = encode_request(&mut line, &self.id, name, params) {
             tracing::error!(%error, "a request could not be encoded");
         }
+        // Without the line feed.
+        if line.len() > self.client.max_line().saturating_add(1) {
+            line = self.shortened(name, params);
+        }
         self.pump.line(&self.client, line);
+    }
+
+    /// The question in a line that the client reads, after what it is about has been told in messages.
+    fn shortened<T: Serialize>(&self, name: &str, params: &T) -> Vec<u8> {
+        // Method, id and punctuation around the parameters.
+        let most = self.client.max_line().saturating_sub(name.len() + self.name.len() + 64);
+        let (before, params) = fit::question(&serde_json::to_vec(params).unwrap_or_default(), most);
+        let message_id = format!("about-{}", self.name);
+        for text in &before {
+            let text = format!("{text}\n\n");
+            let content = ContentBlock::text(&text);
+            self.pump.tell(&self.client, &SessionUpdate::AgentMessageChunk { content, message_id: &message_id });
+        }
+        let mut line = Vec::new();
+        if let Err(error) = encode_request(&mut line, &self.id, name, &params) {
+            tracing::error!(%error, "a request could not be encoded");
+        }
+        line
     }
 
     /// What an answer to it carries.

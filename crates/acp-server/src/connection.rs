@@ -165,7 +165,7 @@ impl ClientConnection {
     }
 
     fn initialize(&self, id: &RequestId, params: Params<'_>) {
-        self.client.introduce(&InitializeParams::parse(params));
+        self.client.introduce(&InitializeParams::parse(params), &self.server.settings.clients);
         let entry = self.server.agents().default_entry();
         let durable = self.server.durable().is_some();
         let stored = durable.then_some(Empty {});

@@ -101,6 +101,18 @@ pub(crate) fn write_gated(out: &mut Vec<u8>, update: &GatedUpdate<'_>) {
     write_any(out, update);
 }
 
+/// The mode under the protocol's name and under the one that some clients read.
+pub(crate) fn write_twice_named_mode(out: &mut Vec<u8>, update: &SessionUpdate<'_>, mode: &str) {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Named<'a> {
+        #[serde(flatten)]
+        update: &'a SessionUpdate<'a>,
+        mode_id: &'a str,
+    }
+    write_any(out, &Named { update, mode_id: mode });
+}
+
 fn write_any(out: &mut Vec<u8>, update: &impl Serialize) {
     if let Err(error) = serde_json::to_writer(out, update) {
         tracing::error!(%error, "an update could not be encoded");

@@ -12,6 +12,8 @@ mod connection;
 mod cost;
 mod encode;
 mod error;
+mod fit;
+mod profile;
 mod prompt;
 mod server;
 mod session;
@@ -19,4 +21,5 @@ mod workspace;
 
 pub use agents::{AgentEntry, AgentSlot, AgentTable, McpSetup, ModelAccess, ModelChoice};
 pub use cost::Price;
+pub use profile::ClientProfile;
 pub use server::{Ambient, ClientMcp, Logins, OnDisconnect, Server, ServerSettings};

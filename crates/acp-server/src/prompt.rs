@@ -91,7 +91,7 @@ pub(crate) fn fits(text: &str) -> bool {
 }
 
 /// Bytes of a text inside of a JSON string.
-fn encoded_len(text: &str) -> usize {
+pub(crate) fn encoded_len(text: &str) -> usize {
     text.bytes()
         .map(|byte| match byte {
             b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 8 | 12 => 2,

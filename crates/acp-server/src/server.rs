@@ -1,7 +1,7 @@
 //! What all connections of a process share: settings, agents, the store, and the table of live sessions.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     fmt,
     path::PathBuf,
     sync::{Arc, Mutex},
@@ -18,6 +18,7 @@ use crate::{
     client::{Client, lock},
     connection::ClientConnection,
     error::CallError,
+    profile::ClientProfile,
     session::live::LiveSession,
 };
 
@@ -30,6 +31,8 @@ pub struct ServerSettings {
     pub session_timeout: Duration,
     /// Error numbers for clients that have no profile of their own.
     pub errors: ErrorTable,
+    /// What the operator says of clients, by `clientInfo.name`.
+    pub clients: BTreeMap<String, ClientProfile>,
     /// Leaves ZeroClaw's own root members out of results.
     pub strict: bool,
     /// The directory of the configuration file, which some clients send as a placeholder.

@@ -15,7 +15,7 @@ use crate::load::{Layers, layers, load_layers};
 use crate::names::{Family, ModelRef, check_alias};
 use crate::nearest::nearest;
 use crate::paths::Paths;
-use crate::schema::{Key, PRICE_TABLE, Section, TOP_LEVEL, family_names};
+use crate::schema::{CLIENTS_TABLE, Key, PRICE_TABLE, Section, TOP_LEVEL, family_names};
 use crate::settings::{Place, Source};
 use crate::value::{Kind, Value};
 use crate::write::Writer;
@@ -141,6 +141,8 @@ fn parse_key(text: &str) -> Result<(Section, &'static Key), ConfigError> {
     let incomplete = |pattern: &str| unknown(None, vec![pattern.to_owned()]);
     let (section, name) = match parts.as_slice() {
         ["data_dir"] => (Section::Root, "data_dir"),
+        ["acp", CLIENTS_TABLE, name @ .., key] if !name.is_empty() => (Section::Client(name.join(".")), *key),
+        ["acp", CLIENTS_TABLE, ..] => return Err(incomplete("acp.clients.<name>.<key>")),
         ["acp", name] => (Section::Acp, *name),
         ["autonomy", name] => (Section::Autonomy, *name),
         ["sandbox", name] => (Section::Sandbox, *name),
@@ -178,7 +180,9 @@ fn parse_key(text: &str) -> Result<(Section, &'static Key), ConfigError> {
         }
     };
     let alias = match &section {
-        Section::Agent(alias) | Section::Risk(alias) | Section::Runtime(alias) => Some(alias.as_str()),
+        Section::Agent(alias) | Section::Client(alias) | Section::Risk(alias) | Section::Runtime(alias) => {
+            Some(alias.as_str())
+        }
         Section::Model(model) | Section::Price(model) => Some(model.alias.as_str()),
         Section::Root | Section::Acp | Section::Autonomy | Section::Gateway | Section::Sandbox | Section::Store => None,
     };

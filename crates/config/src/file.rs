@@ -11,7 +11,7 @@ use crate::commands::commands;
 use crate::error::{ConfigError, Location};
 use crate::names::{Family, ModelRef, check_alias};
 use crate::nearest::nearest;
-use crate::schema::{COMMANDS, Key, PRICE_TABLE, Section, family_names, quoted};
+use crate::schema::{CLIENTS_TABLE, COMMANDS, Key, PRICE_TABLE, Section, family_names, quoted};
 use crate::settings::{Place, Setting, Settings, Source, line_and_column};
 use crate::value::Kind;
 
@@ -151,6 +151,9 @@ impl Walk<'_> {
         for (name, item) in table.iter() {
             let at = place(table, name, item);
             match section {
+                Section::Acp if name == CLIENTS_TABLE => {
+                    self.named("acp.clients", Section::Client, item, &at)?;
+                }
                 Section::Model(model) if name == PRICE_TABLE => {
                     self.section(&Section::Price(model.clone()), item, &at)?;
                 }

@@ -7,11 +7,12 @@ use crate::error::ConfigError;
 use crate::names::{Family, ModelRef, check_alias};
 use crate::nearest::nearest;
 use crate::paths::{data_dir_from_env, expand_home};
-use crate::schema::{PRICE_TABLE, Section, family_names};
+use crate::schema::{CLIENTS_TABLE, PRICE_TABLE, Section, family_names};
 use crate::settings::{Place, Setting, Settings, Source};
 use crate::types::{
-    AcpConfig, AgentConfig, ClientMcpServers, Config, DEFAULT_PROFILE, ErrorCodes, GatewayConfig, Level, ModelConfig,
-    PriceConfig, RiskProfile, RuntimeProfile, SandboxBackend, SandboxConfig, StoreConfig, SyncMode, Verdict,
+    AcpConfig, AgentConfig, ClientConfig, ClientMcpServers, Config, DEFAULT_PROFILE, ErrorCodes, GatewayConfig, Level,
+    ModelConfig, PriceConfig, RiskProfile, RuntimeProfile, SandboxBackend, SandboxConfig, StoreConfig, SyncMode,
+    Verdict,
 };
 use crate::value::Value;
 
@@ -64,6 +65,7 @@ fn target(
         ("sandbox", []) => return Ok(Some((Section::Sandbox, name))),
         ("gateway", []) => return Ok(Some((Section::Gateway, name))),
         ("store", []) => return Ok(Some((Section::Store, name))),
+        ("acp", [clients, _, ..]) if clients.eq_ignore_ascii_case(CLIENTS_TABLE) => Box::new(Section::Client),
         ("agents", [_, ..]) => Box::new(Section::Agent),
         ("risk_profiles", [_, ..]) => Box::new(Section::Risk),
         ("runtime_profiles", [_, ..]) => Box::new(Section::Runtime),
@@ -80,11 +82,15 @@ fn target(
         }
         _ => return Ok(None),
     };
-    let skipped = if first.eq_ignore_ascii_case("providers") { 2 } else { 0 };
+    let skipped = match first.to_ascii_lowercase().as_str() {
+        "providers" => 2,
+        "acp" => 1,
+        _ => 0,
+    };
     let mut alias = rest.get(skipped..).unwrap_or_default();
     let mut section = section;
     // What costs something stands in a table of its own below the model.
-    if skipped > 0
+    if skipped > 1
         && let [before @ .., last] = alias
         && !before.is_empty()
         && last.eq_ignore_ascii_case(PRICE_TABLE)
@@ -140,6 +146,10 @@ pub(crate) fn build(settings: &Settings, source: &Source, env: &Env) -> Config {
             Section::Store => values().for_each(|(_, reader)| put_store(&mut config.store, &reader)),
             Section::Autonomy => {
                 values().for_each(|(setting, reader)| put_risk(&mut config.autonomy, setting, &reader))
+            }
+            Section::Client(name) => {
+                let client = config.acp.clients.entry(name.clone()).or_default();
+                values().for_each(|(setting, reader)| put_client(client, setting, &reader));
             }
             Section::Agent(alias) => {
                 let agent = config.agents.entry(alias.clone()).or_default();
@@ -332,6 +342,15 @@ fn put_gateway(gateway: &mut GatewayConfig, setting: &Setting, reader: &Reader<'
             gateway.max_connections = count.unwrap_or(gateway.max_connections);
         }
         "drain_secs" => gateway.drain_secs = whole(gateway.drain_secs),
+        _ => {}
+    }
+}
+
+fn put_client(client: &mut ClientConfig, setting: &Setting, reader: &Reader<'_>) {
+    match setting.key.name {
+        "error_codes" if reader.word() == "spec" => client.error_codes = Some(ErrorCodes::Spec),
+        "error_codes" => client.error_codes = Some(ErrorCodes::Zeroclaw),
+        "max_line_bytes" => reader.count(&mut client.max_line_bytes),
         _ => {}
     }
 }

@@ -30,6 +30,7 @@ pub use crate::names::{AliasError, Family, ModelRef, ModelRefError, check_alias}
 pub use crate::paths::{Paths, resolve_paths};
 pub use crate::secret::Secret;
 pub use crate::types::{
-    AcpConfig, AgentConfig, ClientMcpServers, CommandConfig, Config, ErrorCodes, GatewayConfig, Level, ModelConfig,
-    PriceConfig, RiskProfile, RuntimeProfile, SandboxBackend, SandboxConfig, StoreConfig, SyncMode, Verdict,
+    AcpConfig, AgentConfig, ClientConfig, ClientMcpServers, CommandConfig, Config, ErrorCodes, GatewayConfig, Level,
+    ModelConfig, PriceConfig, RiskProfile, RuntimeProfile, SandboxBackend, SandboxConfig, StoreConfig, SyncMode,
+    Verdict,
 };

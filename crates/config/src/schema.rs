@@ -10,6 +10,7 @@ use crate::value::Kind;
 pub(crate) enum Section {
     Root,
     Acp,
+    Client(String),
     Agent(String),
     Autonomy,
     Gateway,
@@ -27,6 +28,7 @@ impl Section {
         match self {
             Self::Root => ROOT,
             Self::Acp => ACP,
+            Self::Client(_) => CLIENT,
             Self::Agent(_) => AGENT,
             Self::Autonomy => AUTONOMY,
             Self::Gateway => GATEWAY,
@@ -47,7 +49,7 @@ impl Section {
     /// Says whether a key that resembles none of ours is an error rather than somebody else's.
     pub(crate) fn is_closed(&self) -> bool {
         match self {
-            Self::Acp | Self::Sandbox | Self::Store => true,
+            Self::Acp | Self::Client(_) | Self::Sandbox | Self::Store => true,
             Self::Root
             | Self::Agent(_)
             | Self::Autonomy
@@ -65,6 +67,7 @@ impl Section {
             Self::Risk(_) | Self::Autonomy => &["allowed_tools", "allowed_hosts"],
             Self::Root
             | Self::Acp
+            | Self::Client(_)
             | Self::Agent(_)
             | Self::Gateway
             | Self::Model(_)
@@ -80,6 +83,7 @@ impl Section {
         match self {
             Self::Root => vec![],
             Self::Acp => vec!["acp"],
+            Self::Client(name) => vec!["acp", CLIENTS_TABLE, name],
             Self::Agent(alias) => vec!["agents", alias],
             Self::Autonomy => vec!["autonomy"],
             Self::Gateway => vec!["gateway"],
@@ -108,7 +112,7 @@ impl Section {
         match self {
             Self::Root | Self::Acp | Self::Autonomy | Self::Gateway | Self::Sandbox | Self::Store => true,
             Self::Risk(name) | Self::Runtime(name) => name == DEFAULT_PROFILE,
-            Self::Agent(_) | Self::Model(_) | Self::Price(_) => false,
+            Self::Agent(_) | Self::Client(_) | Self::Model(_) | Self::Price(_) => false,
         }
     }
 }
@@ -161,6 +165,9 @@ const SECONDS: Kind = Kind::Whole { min: 1, max: 315_360_000 };
 /// A count where nought means "the program's own default", as in files of ZeroClaw.
 const OPTIONAL_COUNT: Kind = Kind::Whole { min: 0, max: u32::MAX as u64 };
 
+/// The table of clients inside of that of the agent server.
+pub(crate) const CLIENTS_TABLE: &str = "clients";
+
 const ROOT: &[Key] = &[key("data_dir", Kind::Path)];
 
 const ACP: &[Key] = &[
@@ -193,6 +200,12 @@ const GATEWAY: &[Key] = &[
     // A connection costs memory and a file descriptor, of which a process has some thousand by default.
     with_default("max_connections", Kind::Whole { min: 1, max: 100_000 }, "512"),
     with_default("drain_secs", Kind::Whole { min: 0, max: 3600 }, "20"),
+];
+
+const CLIENT: &[Key] = &[
+    key("error_codes", Kind::Choice(&["zeroclaw", "spec"])),
+    // Below 64 KiB nothing but text would get through; no client is known that reads less.
+    key("max_line_bytes", Kind::Whole { min: 64 * 1024, max: 1024 * 1024 * 1024 }),
 ];
 
 const AGENT: &[Key] = &[

@@ -131,6 +131,8 @@ pub struct AcpConfig {
     pub client_terminal: bool,
     /// How long a client may take to read or write a file, or to start a terminal.
     pub client_timeout_secs: u64,
+    /// What is different for clients, by the name they introduce themselves with: `[acp.clients.<name>]`.
+    pub clients: BTreeMap<String, ClientConfig>,
     /// Which MCP servers of a client its sessions use.
     pub client_mcp_servers: ClientMcpServers,
     /// The only directories that sessions may be opened in or below; empty for any.
@@ -148,6 +150,7 @@ impl Default for AcpConfig {
             max_line_bytes: 32 * 1024 * 1024,
             client_terminal: false,
             client_timeout_secs: 30,
+            clients: BTreeMap::new(),
             client_mcp_servers: ClientMcpServers::All,
             allowed_cwd_roots: Vec::new(),
         }
@@ -164,6 +167,15 @@ pub enum ClientMcpServers {
     Http,
     /// None.
     None,
+}
+
+/// Configures what one client gets.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClientConfig {
+    /// Which table of error codes is spoken to it; absent means what is known of it, or what everybody gets.
+    pub error_codes: Option<ErrorCodes>,
+    /// The longest line that it reads; absent means what is known of it, or any.
+    pub max_line_bytes: Option<usize>,
 }
 
 /// Names a table of error codes.

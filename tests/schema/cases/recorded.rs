@@ -149,6 +149,7 @@ async fn whole_life(lab: &Lab, capabilities: Value) -> Vec<Entry> {
         ("session/resume", place.clone()),
         ("session/fork", place),
         ("session/stop", id.clone()),
+        ("_zeroclaw/status", json!({})),
         ("session/delete", id),
     ];
     for (method, params) in calls {

@@ -4,6 +4,7 @@
 
 use std::{
     fmt,
+    path::Path,
     sync::{Arc, Mutex},
 };
 
@@ -20,7 +21,7 @@ use zeroclaw_session_store::{
 use super::ops::Ledger;
 use crate::{
     client::{Client, lock},
-    encode,
+    encode, fit,
 };
 
 /// Bytes of updates that wait to be stored and sent before the turn is told to wait: enough to make commits large,
@@ -114,6 +115,8 @@ struct Queue {
 #[derive(Debug)]
 pub(crate) struct Pump {
     session: Arc<str>,
+    /// The session's directory, where delivered files have their copies.
+    cwd: Box<Path>,
     queue: Mutex<Queue>,
     filled: Notify,
     room: Notify,
@@ -123,9 +126,15 @@ pub(crate) struct Pump {
 impl Pump {
     /// Makes the pump and starts its task. `last_seq` is the number of the last stored event;
     /// without a store nothing is kept and replays are empty.
-    pub(crate) fn start(session: Arc<str>, store: Option<Arc<dyn SessionStore>>, last_seq: u64) -> Arc<Self> {
+    pub(crate) fn start(
+        session: Arc<str>,
+        cwd: &Path,
+        store: Option<Arc<dyn SessionStore>>,
+        last_seq: u64,
+    ) -> Arc<Self> {
         let pump = Arc::new(Self {
             session: Arc::clone(&session),
+            cwd: cwd.into(),
             queue: Mutex::default(),
             filled: Notify::new(),
             room: Notify::new(),
@@ -278,9 +287,10 @@ impl Pump {
         self.tell(client, &SessionUpdate::AgentMessageChunk { content: ContentBlock::text(&text), message_id: id });
     }
 
-    fn tell_encoded(&self, client: &Arc<Client>, encoded: &[u8]) {
+    /// Tells one client an update as it is written.
+    pub(crate) fn tell_encoded(&self, client: &Arc<Client>, encoded: &[u8]) {
         let mut line = Vec::new();
-        UpdateFrame::new(&self.session).write(&mut line, encoded, None);
+        write_fitting(&UpdateFrame::new(&self.session), &mut line, encoded, None, client.max_line(), &self.cwd);
         self.line(client, line);
     }
 
@@ -325,6 +335,19 @@ impl Pump {
     pub(crate) fn close(&self) {
         lock(&self.queue).closed = true;
         self.filled.notify_one();
+    }
+}
+
+/// Writes an update as one line, or as several where the client does not read so long a line. With a number, which
+/// stands for the whole, it is the last line that has it.
+fn write_fitting(frame: &UpdateFrame, out: &mut Vec<u8>, update: &[u8], seq: Option<u64>, most: usize, cwd: &Path) {
+    if frame.written_len(update) <= most {
+        return frame.write(out, update, seq);
+    }
+    let room = most.saturating_sub(frame.written_len(&[]));
+    let pieces = fit::update(update, room, cwd);
+    for (index, piece) in pieces.iter().enumerate() {
+        frame.write(out, piece, seq.filter(|_| index + 1 == pieces.len()));
     }
 }
 
@@ -439,7 +462,7 @@ impl Worker {
             return;
         }
         for client in self.pump.clients() {
-            let numbered = client.capabilities().seq;
+            let (numbered, most) = (client.capabilities().seq, client.max_line());
             client
                 .write_updates(|out| {
                     for (event, apart) in events {
@@ -450,9 +473,10 @@ impl Worker {
                                 }
                             }
                             Some(Apart::Instead(owner, update)) if Arc::ptr_eq(owner, &client) => {
-                                self.frame.write(out, update, numbered.then_some(event.seq));
+                                let seq = numbered.then_some(event.seq);
+                                write_fitting(&self.frame, out, update, seq, most, &self.pump.cwd);
                             }
-                            Some(Apart::Own(_) | Apart::Instead(..)) | None => self.write(out, event, numbered),
+                            Some(Apart::Own(_) | Apart::Instead(..)) | None => self.write(out, event, numbered, most),
                         }
                     }
                 })
@@ -460,10 +484,11 @@ impl Worker {
         }
     }
 
-    fn write(&self, out: &mut Vec<u8>, event: &EventRecord, numbered: bool) {
+    fn write(&self, out: &mut Vec<u8>, event: &EventRecord, numbered: bool, most: usize) {
         match event.kind {
             EventKind::Update | EventKind::UserPrompt => {
-                self.frame.write(out, &event.payload, numbered.then_some(event.seq));
+                let seq = numbered.then_some(event.seq);
+                write_fitting(&self.frame, out, &event.payload, seq, most, &self.pump.cwd);
             }
             EventKind::ClientEvent => {}
         }
@@ -495,7 +520,7 @@ impl Worker {
     /// Writes the stored bytes back, page by page, up to the event `last`.
     async fn replay(&self, client: &Arc<Client>, last: u64) -> Result<(), StoreError> {
         let Some(store) = self.ledger.store() else { return Ok(()) };
-        let numbered = client.capabilities().seq;
+        let (numbered, most) = (client.capabilities().seq, client.max_line());
         let mut after = 0;
         while after < last {
             let mut page = store.events(&self.pump.session, after, PAGE).await?;
@@ -511,7 +536,7 @@ impl Worker {
                             self.gap(out, client, expected);
                         }
                         expected = event.seq + 1;
-                        self.write(out, event, numbered);
+                        self.write(out, event, numbered, most);
                     }
                 })
                 .await;

@@ -379,7 +379,7 @@ impl TurnScene {
         };
         self.keep(&lock(&self.spent));
         if changed == Changed::Mode {
-            self.tell(&SessionUpdate::CurrentModeUpdate { current_mode_id: chosen.mode() }, None);
+            self.tell_mode(chosen.mode());
         }
         self.tell_options(&chosen, &entry, by);
         Ok(())
@@ -389,6 +389,20 @@ impl TurnScene {
     fn keep(&self, spent: &MutexGuard<'_, Spent>) {
         let config = Some(Bytes::from(lock(&self.chosen).to_json(spent)));
         self.pump.patch(SessionPatch { config, ..SessionPatch::default() });
+    }
+
+    /// Tells every client the mode in force, under the name that it reads.
+    fn tell_mode(&self, mode: &str) {
+        let update = SessionUpdate::CurrentModeUpdate { current_mode_id: mode };
+        for client in self.pump.clients() {
+            if client.wants_mode_id() {
+                let mut encoded = Vec::new();
+                encode::write_twice_named_mode(&mut encoded, &update, mode);
+                self.pump.tell_encoded(&client, &encoded);
+            } else {
+                self.pump.tell(&client, &update);
+            }
+        }
     }
 
     /// Tells every client (but one) the options, as far as it understands them.
@@ -460,6 +474,8 @@ impl TurnScene {
         };
         let persisted = *persisted;
         let strict = self.server.settings.strict;
+        // The rest of the answer is small.
+        let room = asked.client.max_line().saturating_sub(4096);
         let content = if outcome.stop == StopReason::Cancelled {
             format!("{}\n\n[turn cancelled via client]", outcome.text)
         } else {
@@ -475,7 +491,8 @@ impl TurnScene {
         let result = PromptResult {
             stop_reason: encode::stop_reason(outcome.stop),
             session_id: (!strict).then_some(&*self.id),
-            content: (!strict).then_some(content.as_str()),
+            // It was told in messages already, so a client that reads no such line misses nothing.
+            content: (!strict && prompt::encoded_len(&content) < room).then_some(content.as_str()),
             usage,
             meta: (!persisted).then_some(Meta { zeroclaw: PromptMeta { persisted } }),
         };

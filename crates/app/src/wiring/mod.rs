@@ -17,7 +17,7 @@ use std::{
 
 use anyhow::Context as _;
 use zeroclaw_acp_protocol::ErrorTable;
-use zeroclaw_acp_server::{Ambient, ClientMcp, Logins, OnDisconnect, Server, ServerSettings};
+use zeroclaw_acp_server::{Ambient, ClientMcp, ClientProfile, Logins, OnDisconnect, Server, ServerSettings};
 use zeroclaw_acp_transport::{Limits, stdio};
 use zeroclaw_config::{ClientMcpServers, Env, ErrorCodes, Loaded};
 
@@ -150,10 +150,16 @@ fn settings(options: &ServeOptions, loaded: &Loaded) -> anyhow::Result<ServerSet
     Ok(ServerSettings {
         max_sessions: options.max_sessions.unwrap_or(acp.max_sessions),
         session_timeout: Duration::from_secs(timeout),
-        errors: match acp.error_codes {
-            ErrorCodes::Zeroclaw => ErrorTable::Zeroclaw,
-            ErrorCodes::Spec => ErrorTable::Spec,
-        },
+        errors: error_table(acp.error_codes),
+        clients: acp
+            .clients
+            .iter()
+            .map(|(name, client)| {
+                let errors = client.error_codes.map(error_table);
+                let profile = ClientProfile { errors, max_line: client.max_line_bytes, ..ClientProfile::default() };
+                (name.clone(), profile)
+            })
+            .collect(),
         strict: acp.strict,
         install_root: loaded.paths.config_dir.clone(),
         allowed_cwd_roots: acp.allowed_cwd_roots.iter().map(PathBuf::from).collect(),
@@ -167,6 +173,13 @@ fn settings(options: &ServeOptions, loaded: &Loaded) -> anyhow::Result<ServerSet
         client_timeout: Duration::from_secs(acp.client_timeout_secs),
         version: env!("CARGO_PKG_VERSION"),
     })
+}
+
+fn error_table(codes: ErrorCodes) -> ErrorTable {
+    match codes {
+        ErrorCodes::Zeroclaw => ErrorTable::Zeroclaw,
+        ErrorCodes::Spec => ErrorTable::Spec,
+    }
 }
 
 /// Resolves when the process is asked to end.

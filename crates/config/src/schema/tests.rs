@@ -32,6 +32,7 @@ fn every_key_is_documented_and_nothing_else() {
     let sections = [
         Section::Root,
         Section::Acp,
+        Section::Client(name()),
         Section::Agent(name()),
         Section::Autonomy,
         Section::Gateway,

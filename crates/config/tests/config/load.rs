@@ -1,10 +1,13 @@
 //! What a good file gives, what is left alone, and where things are found.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use zeroclaw_config::{
-    AcpConfig, ClientMcpServers, CommandConfig, Config, ConfigError, Env, ErrorCodes, Family, Level, Location,
-    ModelRef, PriceConfig, RiskProfile, RuntimeProfile, Secret, SyncMode, Verdict, load, resolve_paths, set,
+    AcpConfig, ClientConfig, ClientMcpServers, CommandConfig, Config, ConfigError, Env, ErrorCodes, Family, Level,
+    Location, ModelRef, PriceConfig, RiskProfile, RuntimeProfile, Secret, SyncMode, Verdict, load, resolve_paths, set,
 };
 
 use crate::support::Home;
@@ -47,6 +50,7 @@ fn no_file_is_all_defaults() {
             max_line_bytes: 33_554_432,
             client_terminal: false,
             client_timeout_secs: 30,
+            clients: BTreeMap::new(),
             client_mcp_servers: ClientMcpServers::All,
             allowed_cwd_roots: Vec::new(),
         }
@@ -98,6 +102,10 @@ client_terminal = true
 client_timeout_secs = 5
 client_mcp_servers = "http"
 allowed_cwd_roots = ["/srv"]
+[acp.clients."My.IDE"]
+error_codes = "spec"
+max_line_bytes = 65536
+
 [store]
 sync = "always"
 [autonomy]
@@ -161,6 +169,10 @@ fn every_key_arrives() {
             max_line_bytes: 65_536,
             client_terminal: true,
             client_timeout_secs: 5,
+            clients: BTreeMap::from([(
+                "My.IDE".to_owned(),
+                ClientConfig { error_codes: Some(ErrorCodes::Spec), max_line_bytes: Some(65_536) },
+            )]),
             client_mcp_servers: ClientMcpServers::Http,
             allowed_cwd_roots: vec!["/srv".to_owned()],
         }

@@ -123,6 +123,7 @@ impl PreparedCall for Call {
             return Err(wrong_permit());
         };
         let (jail, extension) = (context.jail.clone(), self.extension);
+        let original = Location { path: path.absolute().to_owned(), line: None };
         let keeps = context.rules.level != Level::Readonly;
         let delivered =
             writing(context, move |files| deliver(files, jail.roots(), &path, extension.as_deref(), keeps)).await?;
@@ -135,10 +136,12 @@ impl PreparedCall for Call {
             }
             None => (format!("`{}` changed while it was delivered; nothing was handed over.", self.title), None),
         };
+        // A client that cannot be sent the bytes is led to the copy, and without one to the file itself.
+        let locations = if keeps { Vec::new() } else { vec![original] };
         let failed = attachment.is_none();
         let mut content = vec![ToolContent::Text(text.clone())];
         content.extend(attachment);
-        Ok(ToolOutcome { model_text: text, content, locations: Vec::new(), title: Some(self.title), failed })
+        Ok(ToolOutcome { model_text: text, content, locations, title: Some(self.title), failed })
     }
 }
 
