@@ -179,6 +179,7 @@ pub(crate) fn build(settings: &Settings, source: &Source, env: &Env) -> Config {
             Section::Risk(name) => config.risk_profiles.entry(name.clone()).or_default().commands.clone_from(rules),
             Section::Root
             | Section::Acp
+            | Section::Client(_)
             | Section::Agent(_)
             | Section::Model(_)
             | Section::Price(_)
