@@ -211,7 +211,7 @@ fn every_key_arrives() {
                 decision: Verdict::Allow,
                 matches: words("cargo test --lib"),
                 not_matches: words("cargo publish"),
-                at: Location::File { path: home.dir().join("config.toml"), line: 47, column: 1 },
+                at: Location::File { path: home.dir().join("config.toml"), line: 51, column: 1 },
             }],
         }
     );
