@@ -33,6 +33,9 @@ mod conformance;
 #[cfg(test)]
 mod crash;
 #[cfg(test)]
+#[cfg(unix)]
+mod daemon;
+#[cfg(test)]
 mod dialect;
 #[cfg(test)]
 mod dialect_errors;

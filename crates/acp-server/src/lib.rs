@@ -22,4 +22,4 @@ mod workspace;
 pub use agents::{AgentEntry, AgentSlot, AgentTable, McpSetup, ModelAccess, ModelChoice};
 pub use cost::Price;
 pub use profile::ClientProfile;
-pub use server::{Ambient, ClientMcp, Logins, OnDisconnect, Server, ServerSettings};
+pub use server::{Activity, Ambient, ClientMcp, Logins, OnDisconnect, Server, ServerSettings};

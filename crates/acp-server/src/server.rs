@@ -14,7 +14,7 @@ use zeroclaw_acp_transport::{Connection, Outbox};
 use zeroclaw_session_store::SessionStore;
 
 use crate::{
-    agents::AgentTable,
+    agents::{AgentTable, ModelAccess},
     client::{Client, lock},
     connection::ClientConnection,
     error::CallError,
@@ -81,6 +81,15 @@ impl fmt::Debug for Ambient {
 pub enum OnDisconnect {
     /// They end: the process ends with its only client.
     End,
+}
+
+/// What is going on in a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Activity {
+    /// Sessions that are active.
+    pub sessions: usize,
+    /// Prompts that are not answered yet.
+    pub prompts: usize,
 }
 
 /// An ACP server.
@@ -158,6 +167,35 @@ impl Server {
     ) -> Self {
         let (agents, logins) = (Mutex::new(Arc::new(agents)), logins.map(Arc::new));
         Self(Arc::new(Shared { settings, agents, logins, store, ambient, sessions: Mutex::default() }))
+    }
+
+    /// What is going on.
+    #[must_use]
+    pub fn activity(&self) -> Activity {
+        let table = lock(&self.0.sessions);
+        let prompts = table.live.values().map(|session| session.open_prompts()).sum();
+        Activity { sessions: table.live.len(), prompts }
+    }
+
+    /// What is missing for work to be done, in a few words without names.
+    #[must_use]
+    pub fn lacks(&self) -> Option<&'static str> {
+        if self.0.store.is_none() {
+            return Some("sessions cannot be stored");
+        }
+        match self.0.agents().default_entry().map(|entry| entry.access) {
+            Some(ModelAccess::NoModel) => Some("no model is configured"),
+            Some(ModelAccess::MissingKey) => Some("the model has no key"),
+            Some(ModelAccess::Ready) | None => None,
+        }
+    }
+
+    /// Takes over what has changed about the agents since the start.
+    ///
+    /// # Errors
+    /// The configuration cannot be used; the agents stay as they were.
+    pub async fn reload(&self) -> Result<(), String> {
+        self.0.renew_logins(Stored::Kept).await.map_err(|error| error.message)
     }
 
     /// Takes a new client. `agent` is the alias its connection asked for, on transports that have such a thing.

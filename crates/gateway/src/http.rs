@@ -102,10 +102,16 @@ impl Gateway {
         }))
     }
 
-    /// Serves until `stop` resolves; then every client gets a close frame, and this returns when all are gone.
-    pub async fn serve(self: &Arc<Self>, listener: Listener, stop: impl Future<Output = ()>) {
+    /// Serves until `stop` resolves; then nobody is let in any more, and when `drain` has resolved too every client gets
+    /// a close frame. Returns when all are gone.
+    pub async fn serve(
+        self: &Arc<Self>,
+        listener: Listener,
+        stop: impl Future<Output = ()>,
+        drain: impl Future<Output = ()>,
+    ) {
         let watching = tokio::spawn(watch_tokens(Arc::clone(&self.keeper), self.settings.periods.watch));
-        listen::run(self, listener, stop).await;
+        listen::run(self, listener, stop, drain).await;
         watching.abort();
     }
 

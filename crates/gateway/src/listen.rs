@@ -97,8 +97,13 @@ impl Listener {
     }
 }
 
-/// Accepts until `stop` resolves; then closes every connection and returns when all are gone.
-pub(crate) async fn run(gateway: &Arc<Gateway>, listener: Listener, stop: impl Future<Output = ()>) {
+/// Accepts until `stop` resolves; waits for `drain`, then closes every connection and returns when all are gone.
+pub(crate) async fn run(
+    gateway: &Arc<Gateway>,
+    listener: Listener,
+    stop: impl Future<Output = ()>,
+    drain: impl Future<Output = ()>,
+) {
     let router = http::router(gateway);
     let slots = Arc::new(Semaphore::new(gateway.settings().max_connections));
     // Every connection holds a sender; when the last is dropped, all are gone.
@@ -140,6 +145,7 @@ pub(crate) async fn run(gateway: &Arc<Gateway>, listener: Listener, stop: impl F
             let _ = tokio::fs::remove_file(path).await;
         }
     }
+    drain.await;
     gateway.close();
     drop(alive);
     let all_gone = async {

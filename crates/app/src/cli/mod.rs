@@ -7,6 +7,7 @@ mod approvals;
 mod completions;
 mod config;
 mod doctor;
+mod gateway;
 mod keyboard;
 mod log;
 mod login;
@@ -132,6 +133,8 @@ enum Command {
     /// Look at and take back what was answered with "always"
     #[command(subcommand)]
     Approvals(approvals::ApprovalsCommand),
+    #[command(flatten)]
+    Gateway(gateway::GatewayCommand),
     /// Check configuration, agents, store and machine
     Doctor,
     /// Print a completion script for a shell
@@ -205,8 +208,19 @@ fn run(parsed: Zeroclaw) -> Result<ExitCode, Failure> {
         Command::Policy(command) => quiet(policy::run(&command, &globals, &context, &mut out))?,
         Command::Sessions(command) => quiet(sessions::run(&command, &globals, &context, &mut out))?,
         Command::Approvals(command) => quiet(approvals::run(&command, &globals, &context, &mut out))?,
+        Command::Gateway(command) => return run_gateway(command, &globals, &context),
         Command::Doctor => quiet(doctor::run(&globals, &context, &mut out))?,
         Command::Completions(args) => quiet(completions::run(&args, &mut out))?,
+    };
+    Ok(ExitCode::from(code))
+}
+
+fn run_gateway(command: gateway::GatewayCommand, globals: &GlobalArgs, context: &Context) -> Result<ExitCode, Failure> {
+    let mut out = io::stdout();
+    let code = match command {
+        gateway::GatewayCommand::Daemon(args) => return Ok(gateway::daemon(args, globals)?),
+        gateway::GatewayCommand::Pair(args) => quiet(gateway::pair(&args, globals, context, &mut out))?,
+        gateway::GatewayCommand::Tokens(command) => quiet(gateway::tokens(&command, globals, context, &mut out))?,
     };
     Ok(ExitCode::from(code))
 }

@@ -13,13 +13,18 @@ pub(super) fn now_ms() -> i64 {
 /// A new session id: `s-` and a lower-case ULID, whose 80 random bits nobody can guess.
 pub(crate) fn session_id() -> String {
     let mut random = [0; 16];
-    if getrandom::fill(&mut random).is_err() {
-        // Without randomness an id could be guessed. Ids of this shape are refused nowhere, so the process must not go on.
+    fill(&mut random);
+    let ulid = Ulid::from_parts(u64::try_from(now_ms()).unwrap_or_default(), u128::from_le_bytes(random));
+    format!("s-{}", ulid.to_string().to_ascii_lowercase())
+}
+
+/// Fills a buffer with random bytes.
+pub(super) fn fill(buffer: &mut [u8]) {
+    if getrandom::fill(buffer).is_err() {
+        // Without randomness an id or a token could be guessed. They are refused nowhere, so the process must not go on.
         tracing::error!("the operating system gives no random numbers");
         std::process::abort();
     }
-    let ulid = Ulid::from_parts(u64::try_from(now_ms()).unwrap_or_default(), u128::from_le_bytes(random));
-    format!("s-{}", ulid.to_string().to_ascii_lowercase())
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod agents;
 mod ambient;
+mod daemon;
 mod environment;
 mod places;
 pub(crate) mod rules;
@@ -11,7 +12,7 @@ mod store;
 use std::{
     path::PathBuf,
     process::ExitCode,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -20,12 +21,18 @@ use zeroclaw_acp_protocol::ErrorTable;
 use zeroclaw_acp_server::{Ambient, ClientMcp, ClientProfile, Logins, OnDisconnect, Server, ServerSettings};
 use zeroclaw_acp_transport::{Limits, stdio};
 use zeroclaw_config::{ClientMcpServers, Env, ErrorCodes, Loaded};
+use zeroclaw_session_store::SessionStore;
 
 pub use agents::{Trial, agent_table};
 pub(crate) use ambient::session_id;
+pub(crate) use daemon::world;
+pub use daemon::{DaemonOptions, serve_daemon};
 pub use places::absolute_places;
 pub use rules::check_rules;
 pub(crate) use sandbox::backend;
+
+/// The session store, where there is one.
+type Store = Option<Arc<dyn SessionStore>>;
 
 /// Bytes of output that wait for the client before a turn is told to wait.
 const OUTBOX_HIGH: usize = 1024 * 1024;
@@ -54,16 +61,7 @@ pub struct ServeOptions {
 pub fn serve_stdio(options: ServeOptions) -> anyhow::Result<ExitCode> {
     keep_to_itself();
     let env = Env::from_os_vars(std::env::vars_os());
-    let paths = zeroclaw_config::resolve_paths(options.config_dir.as_deref(), &env)?;
-    let loaded = zeroclaw_config::load(&paths, &env)?;
-    if !loaded.ignored.is_empty() {
-        tracing::debug!(ignored = loaded.ignored.join(", "), "settings of other programs were left alone");
-    }
-    if let Some(problem) = &loaded.keys_problem {
-        tracing::warn!(problem, "the stored keys cannot be read");
-    }
-    check_rules(&loaded)?;
-    let loaded = absolute_places(loaded)?;
+    let loaded = read_configuration(&options, &env)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .thread_name("acp-worker")
@@ -74,6 +72,19 @@ pub fn serve_stdio(options: ServeOptions) -> anyhow::Result<ExitCode> {
     // What still blocks (a file system that hangs) must not hold up the end.
     runtime.shutdown_background();
     code
+}
+
+fn read_configuration(options: &ServeOptions, env: &Env) -> anyhow::Result<Loaded> {
+    let paths = zeroclaw_config::resolve_paths(options.config_dir.as_deref(), env)?;
+    let loaded = zeroclaw_config::load(&paths, env)?;
+    if !loaded.ignored.is_empty() {
+        tracing::debug!(ignored = loaded.ignored.join(", "), "settings of other programs were left alone");
+    }
+    if let Some(problem) = &loaded.keys_problem {
+        tracing::warn!(problem, "the stored keys cannot be read");
+    }
+    check_rules(&loaded)?;
+    absolute_places(loaded)
 }
 
 /// Keeps other processes of the same user out of this one's memory and environment, where the vendor's key is: the commands
@@ -87,12 +98,7 @@ fn keep_to_itself() {
 
 async fn serve(options: &ServeOptions, loaded: &Loaded, env: &Env) -> anyhow::Result<ExitCode> {
     let stop = stop_signal()?;
-    let store = store::open(loaded).await;
-    let settings = settings(options, loaded)?;
-    let table = agent_table(loaded, env);
-    let ambient = Ambient { now_ms: Box::new(ambient::now_ms), session_id: Box::new(session_id) };
-    let logins = logins(options.config_dir.clone(), loaded.clone(), env.clone());
-    let server = Server::with_logins(settings, table, store.clone(), ambient, Some(logins));
+    let (server, store) = start(options, loaded, env).await?;
     let limits = Limits { max_line: loaded.config.acp.max_line_bytes, outbox_high: OUTBOX_HIGH };
     let connect = |outbox| server.connect(outbox, None, OnDisconnect::End);
     let end = stdio::serve(std::io::stdin(), std::io::stdout(), limits, GRACE, connect, stop)
@@ -110,6 +116,16 @@ async fn serve(options: &ServeOptions, loaded: &Loaded, env: &Env) -> anyhow::Re
             ExitCode::SUCCESS
         }
     })
+}
+
+/// Puts the server together.
+async fn start(options: &ServeOptions, loaded: &Loaded, env: &Env) -> anyhow::Result<(Server, Store)> {
+    let store = store::open(loaded).await;
+    let settings = settings(options, loaded)?;
+    let table = agent_table(loaded, env);
+    let ambient = Ambient { now_ms: Box::new(ambient::now_ms), session_id: Box::new(session_id) };
+    let logins = logins(options.config_dir.clone(), loaded.clone(), env.clone());
+    Ok((Server::with_logins(settings, table, store.clone(), ambient, Some(logins)), store))
 }
 
 /// What a running server does about logins: reading the configuration again, and removing stored keys.

@@ -175,9 +175,13 @@ impl Lab {
         let (stop, stopped) = oneshot::channel();
         let serving = tokio::spawn(async move {
             gateway
-                .serve(listener, async {
-                    let _dropped = stopped.await;
-                })
+                .serve(
+                    listener,
+                    async {
+                        let _dropped = stopped.await;
+                    },
+                    async {},
+                )
                 .await;
         });
         Self { directory, address, seen, clock, stop: Some(stop), serving: Some(serving) }
