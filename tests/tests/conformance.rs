@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use zeroclaw_e2e::{Lab, answer_text, new_session, prompt, text_prompt, updates_of};
 use zeroclaw_testkit::process::AgentProcess;
 
-use crate::turns::{announced, asks, end_turn, is_update, last_update, question, selected};
+use crate::turns::{announced, asks, end_turn, is_update, last_update, question, runs, selected};
 
 /// The messages that came before the answer to a call that reads nothing of the session: none of them may be late.
 async fn afterwards(agent: &mut AgentProcess) -> Vec<Value> {
@@ -104,7 +104,7 @@ async fn cnf_06_cancel_in_flight() {
     let lab = Lab::new();
     let (mut agent, session) = lab.session().await;
     let turn = agent.request("session/prompt", text_prompt(&session, "/run sleep 3600")).await;
-    question(&mut agent).await;
+    agent.recv_until(runs).await;
     agent.notify("session/cancel", json!({"sessionId": session})).await;
     assert_eq!(agent.response(&turn).await.expect("no error")["stopReason"], "cancelled");
 }
