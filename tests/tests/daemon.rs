@@ -1,7 +1,20 @@
 //! The daemon as its users meet it: started, paired with, connected to over real sockets, and ended.
 
-use std::{process::Stdio, time::Duration};
+use std::{
+    io,
+    process::Stdio,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
+use agent_client_protocol::{
+    Client as Sdk, Lines, on_receive_notification,
+    schema::ProtocolVersion,
+    v1::schema::{
+        CloseSessionRequest, ContentBlock, InitializeRequest, NewSessionRequest, PromptRequest, SessionNotification,
+        SessionUpdate, StopReason, TextContent,
+    },
+};
 use futures::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use tokio::{
@@ -144,9 +157,8 @@ impl Client {
     /// The close code behind whatever else comes.
     pub(crate) async fn close_code(&mut self) -> Option<CloseCode> {
         loop {
-            match self.message().await? {
-                Message::Close(frame) => return frame.map(|frame| frame.code),
-                _ => {}
+            if let Message::Close(frame) = self.message().await? {
+                return frame.map(|frame| frame.code);
             }
         }
     }
@@ -350,4 +362,86 @@ async fn readiness_and_metrics_tell_what_is_going_on() {
     assert!(get("/ready").await.starts_with("HTTP/1.1 200"));
     let metrics = get("/metrics").await;
     assert!(metrics.contains("\nzeroclaw_sessions 1\n"), "{metrics}");
+}
+
+#[tokio::test]
+async fn the_official_client_gets_through_a_life_over_websocket() {
+    let lab = Lab::scripted("supervised", &[json!({"type": "text", "text": "from afar"}), json!({"type": "stop"})]);
+    let daemon = Daemon::start(&lab, &[]).await;
+    let client = daemon.connect("/acp", &token(&lab, "sdk").await).await.unwrap();
+    let (sink, stream) = client.socket.split();
+    let outgoing = sink.sink_map_err(io::Error::other).with(async |line: String| Ok(Message::text(line)));
+    let incoming = stream.filter_map(async |message| match message {
+        Ok(Message::Text(text)) => Some(Ok(text.as_str().to_owned())),
+        Ok(_) => None,
+        Err(error) => Some(Err(io::Error::other(error))),
+    });
+    let heard = Arc::new(Mutex::new(String::new()));
+    let hearing = Arc::clone(&heard);
+    let project = lab.project();
+    let running = Sdk
+        .v1()
+        .on_receive_notification(
+            async move |notification: SessionNotification, _| {
+                if let SessionUpdate::AgentMessageChunk(chunk) = notification.update
+                    && let ContentBlock::Text(text) = chunk.content
+                {
+                    hearing.lock().unwrap().push_str(&text.text);
+                }
+                Ok(())
+            },
+            on_receive_notification!(),
+        )
+        .connect_with(Lines::new(Box::pin(outgoing), Box::pin(incoming)), async move |agent| {
+            agent.send_request(InitializeRequest::new(ProtocolVersion::V1)).block_task().await?;
+            let created = agent.send_request(NewSessionRequest::new(project)).block_task().await?;
+            let prompt = vec![ContentBlock::Text(TextContent::new("hi"))];
+            let asked = agent.send_request(PromptRequest::new(created.session_id.clone(), prompt)).block_task().await?;
+            agent.send_request(CloseSessionRequest::new(created.session_id)).block_task().await?;
+            Ok(asked.stop_reason)
+        });
+    let stop_reason = tokio::time::timeout(LIMIT, running).await.expect("the conversation ends");
+    assert_eq!(stop_reason.unwrap(), StopReason::EndTurn);
+    assert_eq!(*heard.lock().unwrap(), "from afar");
+}
+
+/// A client that goes in the middle of a turn ends it; what it has seen is there when it comes back, and nothing ran twice.
+#[tokio::test]
+async fn gwb_17_a_client_that_goes_finds_its_session_as_it_left_it() {
+    let lab = Lab::scripted(
+        "supervised",
+        &[
+            json!({"type": "text", "text": "seen"}),
+            json!({"type": "delay", "ms": 600_000}),
+            json!({"type": "text", "text": "never"}),
+            json!({"type": "stop"}),
+            json!({"type": "text", "text": "again"}),
+            json!({"type": "stop"}),
+        ],
+    );
+    let daemon = Daemon::start(&lab, &[]).await;
+    let token = token(&lab, "laptop").await;
+    let mut client = daemon.connect("/acp", &token).await.unwrap();
+    let session = client.session(&lab).await;
+    client.send("session/prompt", zeroclaw_e2e::text_prompt(&session, "hi")).await;
+    while zeroclaw_e2e::answer_text(&client.notices).is_empty() {
+        let Some(Message::Text(text)) = client.message().await else { panic!("the turn streams") };
+        client.notices.push(serde_json::from_str(text.as_str()).unwrap());
+    }
+    // Without a close frame, as when a network goes away.
+    drop(client);
+    let mut client = daemon.connect("/acp", &token).await.unwrap();
+    client.call("initialize", json!({"protocolVersion": 1})).await.unwrap();
+    let params = json!({"sessionId": session, "cwd": lab.project(), "mcpServers": []});
+    // Until the gateway has noticed, the session belongs to the connection that is gone.
+    let loading = async {
+        while let Err(error) = client.call("session/load", params.clone()).await {
+            assert_eq!(error["code"], -32602, "{error}");
+            client.notices.clear();
+        }
+    };
+    tokio::time::timeout(LIMIT, loading).await.expect("the session can be loaded");
+    assert_eq!(zeroclaw_e2e::updates_of(&client.notices, "user_message_chunk").len(), 1);
+    let text = zeroclaw_e2e::answer_text(&client.notices);
+    assert!(text.starts_with("seen") && !text.contains("never"), "{text}");
 }
