@@ -9,10 +9,23 @@ use zeroclaw_gateway::{GatewayError, Listener, StateError, TokenStore};
 use crate::lab::{Client, LIMIT, Lab, refused, settings};
 
 async fn close_code(client: &mut Client) -> CloseCode {
-    match tokio::time::timeout(LIMIT, client.next()).await.expect("the connection is cut") {
-        Some(Ok(Message::Close(Some(frame)))) => frame.code,
-        other => panic!("{other:?}"),
+    loop {
+        match tokio::time::timeout(LIMIT, client.next()).await.expect("the connection is cut") {
+            Some(Ok(Message::Close(Some(frame)))) => return frame.code,
+            Some(Ok(Message::Ping(_))) => {}
+            other => panic!("{other:?}"),
+        }
     }
+}
+
+/// Waits until the use of the only token is in the file: nothing writes there then.
+async fn noted(lab: &Lab) {
+    let noted = async {
+        while lab.tokens().list().unwrap()[0].last_used_ms != Some(1_000_000) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LIMIT, noted).await.expect("noted");
 }
 
 #[tokio::test]
@@ -56,6 +69,7 @@ async fn only_digests_are_kept_and_nobody_else_can_read_them() {
     let token = lab.token("laptop");
     assert_eq!(token.len(), 3 + 43, "256 bits");
     drop(lab.connect(&token).await);
+    noted(&lab).await;
     let mut text = String::new();
     for entry in std::fs::read_dir(lab.directory.path()).unwrap() {
         let path = entry.unwrap().path();
@@ -79,12 +93,7 @@ async fn the_last_use_is_kept() {
     let lab = Lab::new().await;
     let token = lab.token("laptop");
     let _client = lab.connect(&token).await;
-    let noted = async {
-        while lab.tokens().list().unwrap()[0].last_used_ms != Some(1_000_000) {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(LIMIT, noted).await.expect("noted");
+    noted(&lab).await;
 }
 
 #[tokio::test]
@@ -120,6 +129,7 @@ async fn a_damaged_file_is_named_and_kept_and_lets_nobody_in() {
     let lab = Lab::new().await;
     let token = lab.token("laptop");
     let mut client = lab.connect(&token).await;
+    noted(&lab).await;
     let path = lab.directory.path().join("tokens.json");
     std::fs::write(&path, "{ \"tokens\": 3").unwrap();
     assert_eq!(close_code(&mut client).await, CloseCode::Library(4401));
