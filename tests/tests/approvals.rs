@@ -42,10 +42,19 @@ fn name<'a>(question: &'a Value, id: &str) -> &'a str {
 }
 
 fn two_agents() -> Lab {
-    Lab::with_config(
+    Lab::with_config(&format!(
         "[acp]\ndefault_agent = \"main\"\n[providers.models.builtin.b]\n[agents.main]\nmodel_provider = \"builtin.b\"\n\
-         [agents.other]\nmodel_provider = \"builtin.b\"\n[risk_profiles.default]\nlevel = \"supervised\"\n",
-    )
+         [agents.other]\nmodel_provider = \"builtin.b\"\n[risk_profiles.default]\nlevel = \"supervised\"\n{GIT_ASKS}"
+    ))
+}
+
+/// What only shows or waits runs unasked by default; an operator who wants to be asked is.
+const GIT_ASKS: &str = "[[risk_profiles.default.commands]]\ncommand = \"git *\"\ndecision = \"ask\"\n\
+                        [[risk_profiles.default.commands]]\ncommand = \"sleep *\"\ndecision = \"ask\"\n";
+
+/// The built-in agent, which asks about git and waiting too.
+fn asking() -> Lab {
+    Lab::with_config(&format!("[risk_profiles.default]\nlevel = \"supervised\"\n{GIT_ASKS}"))
 }
 
 #[tokio::test]
@@ -185,7 +194,7 @@ async fn what_is_listed_can_be_revoked_and_counts_no_more_from_the_next_prompt_o
 
 #[tokio::test]
 async fn a_deleted_session_takes_its_answers_along() {
-    let lab = builtin("supervised");
+    let lab = asking();
     let (mut agent, session) = lab.session().await;
     assert_eq!(asked(&mut agent, &session, "/run git status", "allow-always").await, 1);
     let other = new_session(&mut agent, &lab.project()).await;
@@ -200,7 +209,7 @@ async fn a_deleted_session_takes_its_answers_along() {
 // The command may be what ends the machine, so the answer has to be on the disk before it runs.
 #[tokio::test]
 async fn an_answer_survives_a_kill_as_soon_as_the_call_runs() {
-    let lab = builtin("supervised");
+    let lab = asking();
     let (mut agent, session) = lab.session().await;
     let _request = agent.request("session/prompt", text_prompt(&session, "/run sleep 30")).await;
     let asked_about = question(&mut agent).await;
@@ -253,7 +262,7 @@ async fn calls_are_asked_about_one_at_a_time_and_a_cancel_withdraws_the_question
 
 #[tokio::test]
 async fn without_a_store_the_option_promises_the_session_only() {
-    let lab = builtin("supervised");
+    let lab = asking();
     // A file where the directory of the store should be.
     std::fs::create_dir_all(lab.config_dir().join("data")).unwrap();
     std::fs::write(lab.config_dir().join("data/sessions"), "").unwrap();

@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    path::Path,
     process::Stdio,
     sync::{Arc, Mutex},
 };
@@ -37,17 +38,7 @@ impl Seen {
 
 #[tokio::test]
 async fn the_official_client_lends_its_files_and_terminals() {
-    let lab = Lab::scripted(
-        "full",
-        &[
-            json!({"type": "tool_call", "name": "file_edit",
-                "arguments": {"path": "a.txt", "old_text": "typed", "new_text": "edited"}}),
-            json!({"type": "tool_call", "name": "shell", "arguments": {"command": "make"}}),
-            json!({"type": "stop"}),
-            json!({"type": "text", "text": "done"}),
-            json!({"type": "stop"}),
-        ],
-    );
+    let lab = edits_and_makes();
     let path = lab.file("a.txt", "saved\n");
     let mut command = lab.command("zeroclaw-acp");
     command.env("ZEROCLAW_acp__client_terminal", "true");
@@ -130,6 +121,26 @@ async fn the_official_client_lends_its_files_and_terminals() {
     let limit = std::time::Duration::from_secs(60);
     let result = tokio::time::timeout(limit, running).await.expect("the conversation ends");
     result.unwrap_or_else(|error| panic!("{error:?}"));
+    check(&seen, &path);
+}
+
+/// A turn that edits a file and runs a command.
+fn edits_and_makes() -> Lab {
+    Lab::scripted(
+        "full",
+        &[
+            json!({"type": "tool_call", "name": "file_edit",
+                "arguments": {"path": "a.txt", "old_text": "typed", "new_text": "edited"}}),
+            json!({"type": "tool_call", "name": "shell", "arguments": {"command": "make"}}),
+            json!({"type": "stop"}),
+            json!({"type": "text", "text": "done"}),
+            json!({"type": "stop"}),
+        ],
+    )
+}
+
+/// What the client was asked, in order, and that it was shown its terminal.
+fn check(seen: &Seen, path: &Path) {
     let path = path.display();
     let expected = [
         format!("read {path}"),
