@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use zeroclaw_e2e::{Lab, initialize, new_session, text_prompt};
 use zeroclaw_testkit::process::AgentProcess;
 
-use crate::turns::{Turn, asks, builtin, end_turn, last_update, question, runs, selected, statuses};
+use crate::turns::{Turn, asks, end_turn, last_update, question, runs, selected, statuses};
 
 async fn zeroclaw(lab: &Lab, arguments: &[&str]) -> Output {
     let mut command = lab.command("zeroclaw");
@@ -42,19 +42,19 @@ fn name<'a>(question: &'a Value, id: &str) -> &'a str {
 }
 
 fn two_agents() -> Lab {
-    Lab::with_config(&format!(
+    Lab::with_config(
         "[acp]\ndefault_agent = \"main\"\n[providers.models.builtin.b]\n[agents.main]\nmodel_provider = \"builtin.b\"\n\
-         [agents.other]\nmodel_provider = \"builtin.b\"\n[risk_profiles.default]\nlevel = \"supervised\"\n{GIT_ASKS}"
-    ))
+         [agents.other]\nmodel_provider = \"builtin.b\"\n[risk_profiles.default]\nlevel = \"supervised\"\n\
+         commands = [{ command = \"git *\", decision = \"ask\" }]\n",
+    )
 }
 
-/// What only shows or waits runs unasked by default; an operator who wants to be asked is.
-const GIT_ASKS: &str = "[[risk_profiles.default.commands]]\ncommand = \"git *\"\ndecision = \"ask\"\n\
-                        [[risk_profiles.default.commands]]\ncommand = \"sleep *\"\ndecision = \"ask\"\n";
-
-/// The built-in agent, which asks about git and waiting too.
+/// An agent that asks about commands which would run without a question otherwise.
 fn asking() -> Lab {
-    Lab::with_config(&format!("[risk_profiles.default]\nlevel = \"supervised\"\n{GIT_ASKS}"))
+    Lab::with_config(
+        "[autonomy]\nlevel = \"supervised\"\ncommands = [{ command = \"git *\", decision = \"ask\" }, \
+         { command = \"sleep *\", decision = \"ask\" }]\n",
+    )
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn an_always_holds_for_the_agent_and_the_directory_in_another_process_too(
 
 #[tokio::test]
 async fn a_directory_is_covered_and_nothing_hidden_or_linked_in_it() {
-    let lab = builtin("supervised");
+    let lab = asking();
     let (mut agent, session) = lab.session().await;
     std::fs::create_dir_all(lab.project().join("src")).unwrap();
     let request = agent.request("session/prompt", text_prompt(&session, "/write src/a.txt one")).await;
@@ -125,7 +125,7 @@ async fn a_directory_is_covered_and_nothing_hidden_or_linked_in_it() {
 
 #[tokio::test]
 async fn a_rejection_holds_and_wins() {
-    let lab = builtin("supervised");
+    let lab = asking();
     let (mut agent, session) = lab.session().await;
     assert_eq!(asked(&mut agent, &session, "/write src/a.txt x", "allow-always").await, 1);
     assert_eq!(asked(&mut agent, &session, "/write src/.deep x", "reject-always").await, 1);

@@ -209,7 +209,7 @@ async fn can_09_the_next_prompt_starts_after_a_cancel_in_any_phase() {
     gate.client_gone().await;
     check(&mut agent).await;
     // While a question is open.
-    model.push(Reply::tool_call("call_1", "shell", json!({"command": "true"})));
+    model.push(Reply::tool_call("call_1", "shell", json!({"command": "touch made"})));
     cancelled_at(&mut agent, &session, "ask", asks).await;
     check(&mut agent).await;
     // While a tool runs.

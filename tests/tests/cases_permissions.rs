@@ -51,16 +51,16 @@ async fn prm_01_always_is_remembered_for_what_it_was_said_about() {
     let (mut agent, session) = lab.session().await;
     agent.auto_permit("allow-once");
     for _ in 0..2 {
-        let once = end_turn(&mut agent, &session, "/run echo once").await;
+        let once = end_turn(&mut agent, &session, "/run touch once").await;
         assert_eq!(questions(&once), 1, "once is once");
     }
     agent.auto_permit("allow-always");
-    let first = end_turn(&mut agent, &session, "/run echo always").await;
+    let first = end_turn(&mut agent, &session, "/run touch always").await;
     assert_eq!(questions(&first), 1);
-    let again = end_turn(&mut agent, &session, "/run echo always").await;
+    let again = end_turn(&mut agent, &session, "/run touch always").await;
     assert_eq!(questions(&again), 0, "asked again after always");
     assert_eq!(last_update(&again.messages)["status"], "completed");
-    let other = end_turn(&mut agent, &session, "/run echo always; echo more").await;
+    let other = end_turn(&mut agent, &session, "/run touch always; touch more").await;
     assert_eq!(questions(&other), 1, "another command is another question");
     let written = end_turn(&mut agent, &session, "/write a.txt one").await;
     assert_eq!(questions(&written), 1);
@@ -76,9 +76,9 @@ async fn prm_01_always_is_remembered_for_what_it_was_said_about() {
     assert!(!lab.project().join("never").exists());
     let fresh = new_session(&mut agent, &lab.project()).await;
     agent.auto_permit("allow-once");
-    let again = end_turn(&mut agent, &fresh, "/run echo always").await;
+    let again = end_turn(&mut agent, &fresh, "/run touch always").await;
     assert_eq!(questions(&again), 0, "the option promises this agent and directory");
-    let once = end_turn(&mut agent, &fresh, "/run echo once").await;
+    let once = end_turn(&mut agent, &fresh, "/run touch once").await;
     assert_eq!(questions(&once), 1, "once is once");
 }
 
@@ -380,7 +380,7 @@ async fn a_question_has_an_id_of_our_own_and_four_options() {
     let (mut agent, session) = lab.session().await;
     let other = new_session(&mut agent, &lab.project()).await;
     for (number, session) in [&session, &other, &session].into_iter().enumerate() {
-        let (question, turn) = answered(&mut agent, session, "/run echo hi", selected("allow-once")).await;
+        let (question, turn) = answered(&mut agent, session, "/run touch hi", selected("allow-once")).await;
         assert_eq!(turn.result["stopReason"], "end_turn");
         assert_eq!(question["id"], format!("zc-out-{number}"));
         let params = &question["params"];
@@ -400,13 +400,13 @@ async fn a_question_has_an_id_of_our_own_and_four_options() {
         assert_eq!(options, expected);
         assert_eq!(params["options"][0]["name"], "Allow once");
         assert_eq!(params["options"][2]["name"], "Reject");
-        assert_eq!(params["toolCall"]["rawInput"], json!({"command": "echo hi"}));
+        assert_eq!(params["toolCall"]["rawInput"], json!({"command": "touch hi"}));
         assert_eq!(params["toolCall"]["status"], "pending");
     }
     let mut second = lab.start();
     initialize(&mut second).await;
     let session = new_session(&mut second, &lab.project()).await;
-    let (question, _) = answered(&mut second, &session, "/run echo hi", selected("reject-once")).await;
+    let (question, _) = answered(&mut second, &session, "/run touch hi", selected("reject-once")).await;
     assert_eq!(question["id"], "zc-out-0", "numbers belong to the connection");
 }
 

@@ -93,7 +93,7 @@ async fn a_call_is_announced_asked_about_run_and_ended_in_this_order() {
     let lab = builtin("supervised");
     let (mut agent, session) = lab.session().await;
     agent.auto_permit("allow-once");
-    let turn = end_turn(&mut agent, &session, "/think first\n/run echo hi\n/write a.txt text\n/say 1").await;
+    let turn = end_turn(&mut agent, &session, "/think first\n/run touch made\n/write a.txt text\n/say 1").await;
     let mut steps: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut order = Vec::new();
     for message in &turn.messages {

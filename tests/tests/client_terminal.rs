@@ -216,7 +216,7 @@ async fn term_2_a_client_that_dies_in_a_call_leaves_nothing_waiting() {
 
 #[tokio::test]
 async fn term_1_a_rejected_command_makes_no_terminal() {
-    let lab = command("echo hi");
+    let lab = command("touch made");
     let (mut agent, session) = lending(&lab, json!({"terminal": true}), &[WANTED]).await;
     agent.auto_permit("reject-once");
     let (_, asked) = turn(&mut agent, &session, |method, _| panic!("{method} was asked")).await;

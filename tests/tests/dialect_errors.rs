@@ -24,7 +24,7 @@ fn failing() -> Lab {
         &[
             json!({"type": "error", "kind": "auth", "message": "bad key"}),
             json!({"type": "error", "kind": "stream", "message": "it broke"}),
-            json!({"type": "tool_call", "name": "shell", "arguments": {"command": "true"}}),
+            json!({"type": "tool_call", "name": "shell", "arguments": {"command": "touch made"}}),
             json!({"type": "stop"}),
             json!({"type": "stop"}),
         ],

@@ -181,7 +181,7 @@ async fn rec_05_a_resume_after_a_crash_is_whole_too() {
     let server = ModelServer::start().await;
     let lab = Lab::custom("supervised", &server.openai_url());
     let (mut agent, session) = lab.session().await;
-    server.push(Reply::tool_call("call", "shell", json!({"command": "true"})));
+    server.push(Reply::tool_call("call", "shell", json!({"command": "touch made"})));
     agent.request("session/prompt", text_prompt(&session, "do it")).await;
     agent.recv_until(|message| message["method"] == "session/request_permission").await;
     agent.kill9().await;

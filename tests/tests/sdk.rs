@@ -239,7 +239,7 @@ async fn sdk_01_the_official_client_gets_through_a_whole_life() {
         assert_eq!(answer.stop_reason, StopReason::EndTurn);
 
         let before = statuses(&record.updates()).len();
-        let prompt = vec![ContentBlock::Text(TextContent::new("/run sleep 3600"))];
+        let prompt = vec![ContentBlock::Text(TextContent::new("/run touch begun; sleep 3600"))];
         let running = agent.send_request(PromptRequest::new(session.clone(), prompt));
         let mut answer = std::pin::pin!(running.block_task());
         while !statuses(&record.updates())[before..].contains(&ToolCallStatus::InProgress) {

@@ -38,7 +38,7 @@ impl Forbidden {
             return true;
         }
         self.private.iter().any(|place| {
-            let opened = |root: &PathBuf| root != place && root.starts_with(place) && holds(root, path, self.fold);
+            let opened = |root: &PathBuf| root.starts_with(place) && holds(root, path, self.fold);
             holds(place, path, self.fold) && !self.roots.iter().any(opened)
         })
     }

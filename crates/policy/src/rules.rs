@@ -53,8 +53,8 @@ pub struct Ruleset {
     /// Paths that no tool may name or reach, with everything below them, at every level.
     /// Relative ones are meant below every directory of the session.
     pub forbidden_paths: Vec<PathBuf>,
-    /// Directories that hold what is the program's own. They are forbidden except for a session whose directory lies
-    /// inside, which opens that directory and nothing else.
+    /// Directories that hold what is the program's own. They are forbidden except for a session whose own directory is
+    /// one of them or lies inside, which opens that directory and nothing else.
     pub private_dirs: Vec<PathBuf>,
     /// The home directory that `~` stands for in commands.
     pub home: Option<PathBuf>,
