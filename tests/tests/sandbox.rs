@@ -32,8 +32,9 @@ async fn commands_are_confined_without_being_asked_to() {
     let config = "[autonomy]\nlevel = \"full\"\n";
     let lab = Lab::with_config(config);
     let (mut agent, session) = lab.session().await;
-    let command =
-        "touch $TMPDIR/left && echo $TMPDIR >place; cat ~/.zeroclaw/config.toml; echo x >>~/.zeroclaw/config.toml";
+    // Named plainly the rules refuse the file; the kernel does not care how it is named.
+    let command = "d=$(printf .zero; printf claw); touch $TMPDIR/left && echo $TMPDIR >place; \
+                   cat ~/$d/config.toml; echo x >>~/$d/config.toml";
     prompt(&mut agent, &session, &format!("/run {command}")).await;
     let said = answer_text(&agent.received()) + &json!(agent.received()).to_string();
     assert!(said.contains("Permission denied") && !said.contains("level = "), "{said}");
