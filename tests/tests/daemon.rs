@@ -177,7 +177,7 @@ pub(crate) async fn token(lab: &Lab, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_client_gets_over_the_gateway_what_it_gets_over_stdio() {
+async fn tr_4_a_client_gets_over_the_gateway_what_it_gets_over_stdio() {
     let lab =
         Lab::scripted("supervised", &[json!({"type": "text", "text": "hello from afar"}), json!({"type": "stop"})]);
     let daemon = Daemon::start(&lab, &[]).await;

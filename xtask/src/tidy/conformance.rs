@@ -17,7 +17,13 @@ pub(super) struct Test {
 
 /// Whether tests in this file bear ids.
 pub(super) fn has_ids(file: &str) -> bool {
-    let with_ids = ["tests/tests/conformance/", "tests/tests/cases_", "tests/tests/client_"];
+    let with_ids = [
+        "tests/tests/conformance/",
+        "tests/tests/cases_",
+        "tests/tests/client_",
+        "tests/tests/daemon.rs",
+        "tests/tests/mcp.rs",
+    ];
     file.ends_with(".rs") && with_ids.iter().any(|start| file.starts_with(start))
 }
 
