@@ -169,7 +169,7 @@ async fn extension_requests_are_advertised_and_served() {
     let mut agent = lab.start();
     let result = agent.call("initialize", json!({"protocolVersion": 1})).await.unwrap();
     let requests = &result["agentCapabilities"]["_meta"]["zeroclaw"]["requests"];
-    assert_eq!(*requests, json!(["_zeroclaw/session/stop", "_zeroclaw/status"]));
+    assert_eq!(*requests, json!(["_zeroclaw/session/attach", "_zeroclaw/session/stop", "_zeroclaw/status"]));
     let idle = agent.call("_zeroclaw/status", json!({})).await.unwrap();
     assert_eq!((&idle["activeSessions"], &idle["sessions"]), (&json!(0), &json!([])));
     let session = new_session(&mut agent, &lab.project()).await;

@@ -37,12 +37,14 @@ pub enum MethodKind {
     Logout,
     /// `$/cancel_request`
     CancelRequest,
+    /// `_zeroclaw/session/attach`: joins a session, from a number in its log on.
+    SessionAttach,
     /// `_zeroclaw/status`
     Status,
 }
 
 /// ZeroClaw's own requests, as they are advertised.
-pub const EXTENSION_REQUESTS: &[&str] = &["_zeroclaw/session/stop", "_zeroclaw/status"];
+pub const EXTENSION_REQUESTS: &[&str] = &["_zeroclaw/session/attach", "_zeroclaw/session/stop", "_zeroclaw/status"];
 
 impl MethodKind {
     /// Finds the method by its wire name.
@@ -66,6 +68,7 @@ impl MethodKind {
             "authenticate" => Self::Authenticate,
             "logout" => Self::Logout,
             "$/cancel_request" => Self::CancelRequest,
+            "_zeroclaw/session/attach" => Self::SessionAttach,
             "_zeroclaw/status" => Self::Status,
             _ => return None,
         })
@@ -92,6 +95,7 @@ impl MethodKind {
             Self::Authenticate => "authenticate",
             Self::Logout => "logout",
             Self::CancelRequest => "$/cancel_request",
+            Self::SessionAttach => "_zeroclaw/session/attach",
             Self::Status => "_zeroclaw/status",
         }
     }

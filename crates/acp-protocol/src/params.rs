@@ -244,6 +244,29 @@ impl SessionParams {
     }
 }
 
+/// `_zeroclaw/session/attach`.
+#[derive(Clone, Debug)]
+pub struct AttachParams {
+    /// The session.
+    pub session_id: String,
+    /// The last number that the client has seen; what follows is sent.
+    pub after_seq: u64,
+}
+
+impl AttachParams {
+    /// Reads the parameters.
+    ///
+    /// # Errors
+    /// A missing session id, wrong types.
+    pub fn parse(params: Option<&RawValue>) -> Result<Self, ParamsError> {
+        let members = Members::parse(params)?;
+        Ok(Self {
+            session_id: members.required(SESSION_ID)?,
+            after_seq: members.optional(&["afterSeq"])?.unwrap_or_default(),
+        })
+    }
+}
+
 /// `session/set_mode`.
 #[derive(Clone, Debug)]
 pub struct SetModeParams {

@@ -3,6 +3,9 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::ErrorObject;
 
 /// The answer `{}`; read back, any object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -324,6 +327,34 @@ pub struct StopResult<'a> {
     pub session_id: &'a str,
     /// True.
     pub stopped: bool,
+}
+
+/// `_zeroclaw/session/attach`
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AttachResult<'a> {
+    /// The session.
+    pub session_id: &'a str,
+    /// The number of the last update that was sent before this.
+    pub seq: u64,
+    /// The last prompt, where there was one.
+    pub turn: Option<TurnStatus<'a>>,
+}
+
+/// A prompt of a session, for clients that it may not have come from.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TurnStatus<'a> {
+    /// The id it had on its connection.
+    pub prompt_id: &'a RawValue,
+    /// `running` or `ended`.
+    pub state: &'a str,
+    /// How it was answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<&'a RawValue>,
+    /// How it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<&'a ErrorObject>,
 }
 
 /// `_zeroclaw/status`

@@ -6,6 +6,7 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use serde::Serialize;
@@ -23,11 +24,15 @@ use crate::{
     error::CallError,
     fit,
     profile::{self, ClientProfile},
+    server::OnDisconnect,
     session::Pump,
 };
 
 /// Requests of one client that are not answered yet, at most: more is a client that does not read answers.
 const MAX_IN_FLIGHT: usize = 1024;
+
+/// How long a client that others need not wait for may leave its full outbox unread. It can come back and get the rest.
+const STALL: Duration = Duration::from_secs(10);
 
 /// Requests of ours that a client has not answered yet, at most.
 const MAX_ASKED: usize = 256;
@@ -76,12 +81,14 @@ pub(crate) struct Client {
     idle: Notify,
     asked: Mutex<HashMap<Box<str>, Asked>>,
     next_ask: AtomicU64,
+    /// What becomes of its sessions when it goes.
+    on_disconnect: OnDisconnect,
     /// Cancelled when the client goes: nobody waits for it to read any more.
     leaving: CancellationToken,
 }
 
 impl Client {
-    pub(crate) fn new(outbox: Outbox, default_errors: ErrorTable) -> Arc<Self> {
+    pub(crate) fn new(outbox: Outbox, default_errors: ErrorTable, on_disconnect: OnDisconnect) -> Arc<Self> {
         Arc::new(Self {
             outbox,
             profile: OnceLock::new(),
@@ -90,6 +97,7 @@ impl Client {
             idle: Notify::new(),
             asked: Mutex::default(),
             next_ask: AtomicU64::new(0),
+            on_disconnect,
             leaving: CancellationToken::new(),
         })
     }
@@ -203,6 +211,11 @@ impl Client {
             tokio::select! {
                 () = self.outbox.drained() => {}
                 () = self.leaving.cancelled() => {}
+                () = tokio::time::sleep(STALL), if self.detaches() => {
+                    tracing::warn!("a client does not read; it is detached");
+                    self.leave();
+                    self.outbox.close();
+                }
             }
         }
     }
@@ -217,7 +230,7 @@ impl Client {
         let number = self.next_ask.fetch_add(1, Ordering::Relaxed);
         let name: Box<str> = format!("zc-out-{number}").into();
         let mut asked = lock(&self.asked);
-        if asked.len() >= MAX_ASKED {
+        if asked.len() >= MAX_ASKED || self.is_detached() {
             return None;
         }
         asked.insert(name.clone(), Asked { session: pump.session(), number, answers, void: false, lasting: false });
@@ -280,6 +293,24 @@ impl Client {
         self.leaving.cancel();
     }
 
+    /// Whether its sessions go on without it.
+    pub(crate) fn detaches(&self) -> bool {
+        match self.on_disconnect {
+            OnDisconnect::Detach => true,
+            OnDisconnect::End => false,
+        }
+    }
+
+    /// Whether it has gone and its sessions go on without it.
+    pub(crate) fn is_detached(&self) -> bool {
+        self.detaches() && self.is_leaving()
+    }
+
+    /// An error as this client is told it.
+    pub(crate) fn wire_error(&self, error: &CallError) -> ErrorObject {
+        error.to_wire(self.errors())
+    }
+
     pub(crate) fn is_leaving(&self) -> bool {
         self.leaving.is_cancelled()
     }
@@ -336,6 +367,16 @@ impl Question {
             tracing::error!(%error, "a request could not be encoded");
         }
         line
+    }
+
+    /// Whether the client has gone.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.client.is_detached()
+    }
+
+    /// Whether no answer has come yet.
+    pub(crate) fn is_open(&self) -> bool {
+        lock(&self.client.asked).contains_key(&self.name)
     }
 
     /// What an answer to it carries.

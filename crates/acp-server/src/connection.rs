@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use zeroclaw_acp_protocol::{
     EXTENSION_REQUESTS, ErrorKind, ErrorTable, Frame, FrameError, MethodKind, PROTOCOL_VERSION, RequestId,
     params::{
-        AuthenticateParams, CancelRequestParams, InitializeParams, ListSessionsParams, LoadSessionParams,
+        AttachParams, AuthenticateParams, CancelRequestParams, InitializeParams, ListSessionsParams, LoadSessionParams,
         NewSessionParams, PromptParams, SessionEventParams, SessionParams, SetConfigOptionParams, SetModeParams,
     },
     result::{
@@ -108,6 +108,7 @@ impl ClientConnection {
             MethodKind::SessionList => self.session_list(id, params),
             MethodKind::SessionDelete => self.session_delete(id, params),
             MethodKind::SessionFork => self.session_fork(id, params),
+            MethodKind::SessionAttach => self.session_attach(id, params),
             MethodKind::SetMode => self.set_mode(id, params),
             MethodKind::SetConfigOption => self.set_option(id, params),
             MethodKind::SessionEvent => self.session_event(Some(id), params),
@@ -154,6 +155,7 @@ impl ClientConnection {
                 | MethodKind::SessionList
                 | MethodKind::SessionDelete
                 | MethodKind::SessionFork
+                | MethodKind::SessionAttach
                 | MethodKind::SetMode
                 | MethodKind::SetConfigOption
                 | MethodKind::Authenticate
@@ -241,16 +243,34 @@ impl ClientConnection {
             actor::start(&self.server, session, Opening::Stored { client, id, params, replay, after: None });
             return Ok(());
         };
+        let closing = live.is_closing();
         if !live.is_held_by(&self.client) {
-            return Err(CallError::params("the session is already active; close it first"));
+            if live.has_holder() {
+                return Err(CallError::params("the session is already active; close it first"));
+            }
+            // The client that had it is gone: this one takes over.
+            if !closing {
+                live.hold(&self.client)?;
+            }
         }
-        if live.is_closing() {
+        if closing {
             // The load follows what ends the session.
             let session = Arc::clone(&live.id);
             actor::start(&self.server, session, Opening::Stored { client, id, params, replay, after: Some(live) });
             return Ok(());
         }
         let input = Input::Welcome { client, id, replay };
+        live.send(input).map_err(|untaken| refused(&live, &untaken))
+    }
+
+    /// Joins a session that is active. One that is only stored is brought back with `session/resume` first.
+    fn session_attach(&self, id: &RequestId, params: Params<'_>) -> Result<(), CallError> {
+        let params = AttachParams::parse(params)?;
+        let live = self.server.find(&params.session_id).filter(|live| !live.is_closing());
+        let live = live.ok_or_else(|| CallError::session_not_found(&params.session_id))?;
+        // From now on, so that a prompt right behind this finds the session.
+        live.hold(&self.client)?;
+        let input = Input::Attach { client: Arc::clone(&self.client), id: id.clone(), after: params.after_seq };
         live.send(input).map_err(|untaken| refused(&live, &untaken))
     }
 
@@ -452,16 +472,20 @@ impl Connection for ClientConnection {
     async fn end(self: Box<Self>) {
         self.client.leave();
         match self.on_disconnect {
-            OnDisconnect::End => self.server.end_sessions_of(&self.client).await,
+            OnDisconnect::End => {}
+            OnDisconnect::Detach => {
+                self.client.forget_questions();
+                self.server.detach(&self.client);
+                return;
+            }
         }
+        self.server.end_sessions_of(&self.client).await;
         // Only now, so that a turn that ends here is cancelled: an open question that is merely answered with no
         // would send the turn on to its next model call.
         self.client.forget_questions();
         self.client.all_answered().await;
         // What was still being opened is there now.
-        match self.on_disconnect {
-            OnDisconnect::End => self.server.end_sessions_of(&self.client).await,
-        }
+        self.server.end_sessions_of(&self.client).await;
     }
 }
 

@@ -27,6 +27,8 @@ use crate::{
 pub struct ServerSettings {
     /// Active sessions of the process, at most.
     pub max_sessions: usize,
+    /// How long a turn goes on that no client sees.
+    pub detach_grace: Duration,
     /// How long a permission waits for an answer.
     pub session_timeout: Duration,
     /// Error numbers for clients that have no profile of their own.
@@ -81,6 +83,8 @@ impl fmt::Debug for Ambient {
 pub enum OnDisconnect {
     /// They end: the process ends with its only client.
     End,
+    /// They go on without it, and wait for it or another client.
+    Detach,
 }
 
 /// What is going on in a server.
@@ -201,7 +205,7 @@ impl Server {
     /// Takes a new client. `agent` is the alias its connection asked for, on transports that have such a thing.
     #[must_use]
     pub fn connect(&self, outbox: Outbox, agent: Option<String>, on_disconnect: OnDisconnect) -> Box<dyn Connection> {
-        let client = Client::new(outbox, self.0.settings.errors);
+        let client = Client::new(outbox, self.0.settings.errors, on_disconnect);
         Box::new(ClientConnection::new(Arc::clone(&self.0), client, agent, on_disconnect))
     }
 }
@@ -284,6 +288,14 @@ impl Shared {
         let mut held: Vec<_> = table.live.values().filter(|session| session.is_held_by(client)).cloned().collect();
         held.sort_by(|one, other| one.id.cmp(&other.id));
         (table.slots, held)
+    }
+
+    /// Lets the sessions of a client that has gone go on without it.
+    pub(crate) fn detach(&self, client: &Arc<Client>) {
+        let table = lock(&self.sessions);
+        for session in table.live.values().filter(|session| session.knows(client)) {
+            session.release(client);
+        }
     }
 
     /// Ends every session that the client holds and waits until they are stored.

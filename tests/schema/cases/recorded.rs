@@ -147,6 +147,7 @@ async fn whole_life(lab: &Lab, capabilities: Value) -> Vec<Entry> {
         ("session/load", place.clone()),
         ("session/close", id.clone()),
         ("session/resume", place.clone()),
+        ("_zeroclaw/session/attach", with("afterSeq", json!(0))),
         ("session/fork", place),
         ("session/stop", id.clone()),
         ("_zeroclaw/status", json!({})),

@@ -19,11 +19,11 @@ use zeroclaw_acp_protocol::{
     UpdateFrame, UsageCost, Withdrawal, client, encode_error, encode_notification, encode_request, encode_result,
     lend::{CreateTerminal, EnvVariable, ReadTextFile, TerminalCall, WriteTextFile},
     result::{
-        AgentCapabilities, AuthCapabilities, AuthMethod, Choice, ConfigKind, ConfigOption, ConfigOptionsResult,
+        AgentCapabilities, AttachResult, AuthCapabilities, AuthMethod, Choice, ConfigKind, ConfigOption, ConfigOptionsResult,
         ConfigValue, Empty, EventResult, ExtensionCapabilities, Implementation, InitializeMeta, InitializeResult,
         ListSessionsResult, LoadSessionResult, McpCapabilities, Meta, ModeState, NewSessionResult, PromptCapabilities,
         PromptMeta, PromptResult, PromptUsage, SessionCapabilities, SessionInfo, SessionStatus, StatusResult,
-        StopResult, SystemPromptCapability, SystemPromptModes,
+        StopResult, SystemPromptCapability, SystemPromptModes, TurnStatus,
     },
 };
 use zeroclaw_schema_judges::Judge;
@@ -33,7 +33,7 @@ use crate::made::{all_of, id, maybe, one_of, path, raw, some, text};
 all_of!(pub(crate) METHODS: MethodKind {
     Initialize, SessionNew, SessionLoad, SessionResume, SessionPrompt, SessionCancel, SessionClose, SessionStop,
     SessionList, SessionDelete, SessionFork, SetMode, SetConfigOption, SessionEvent, Authenticate, Logout, CancelRequest,
-    Status,
+    SessionAttach, Status,
 });
 all_of!(TOOL_KINDS: ToolKind { Read, Edit, Delete, Move, Search, Execute, Think, Fetch, Other });
 all_of!(CALL_STATUSES: CallStatus { Pending, InProgress, Completed, Failed });
@@ -103,6 +103,13 @@ fn answers(kind: MethodKind) -> BoxedStrategy<String> {
         MethodKind::SessionEvent => (id(), text(), text())
             .prop_map(|(id, session_id, kind)| {
                 answer(&id, &EventResult { session_id: &session_id, r#type: &kind, status: "processed" })
+            })
+            .boxed(),
+        MethodKind::SessionAttach => (id(), text(), any::<u64>(), id())
+            .prop_map(|(id, session_id, seq, prompt)| {
+                let prompt = serde_json::value::to_raw_value(&prompt).expect("an id can be written");
+                let turn = TurnStatus { prompt_id: &prompt, state: "running", result: None, error: None };
+                answer(&id, &AttachResult { session_id: &session_id, seq, turn: Some(turn) })
             })
             .boxed(),
         MethodKind::Status => (id(), text(), any::<(usize, usize, bool)>(), some((text(), any::<usize>())))
@@ -335,6 +342,7 @@ fn answer_name(kind: MethodKind) -> &'static str {
         MethodKind::Authenticate => "authenticate",
         MethodKind::Logout => "logout",
         MethodKind::CancelRequest => "$/cancel_request",
+        MethodKind::SessionAttach => "_zeroclaw/session/attach",
         MethodKind::Status => "_zeroclaw/status",
     }
 }

@@ -1,9 +1,12 @@
 //! A session's actor: takes inputs one after the other, in the order they arrived, and starts at most one turn at a time.
 //! It waits for nothing but its own opening and end, so that an input is never held up by a turn or by a client.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -19,7 +22,7 @@ use zeroclaw_runtime::{model::Message, turn::Flow};
 use zeroclaw_session_store::{EventKind, StoreError};
 
 use super::{
-    copy,
+    attach, copy,
     live::{Input, LiveSession, Untaken},
     open::{self, Opened, Opening},
     turn::{Asked, Presented, TurnDone, TurnScene},
@@ -96,6 +99,7 @@ async fn too_late(live: &LiveSession, mut inputs: mpsc::Receiver<Input>) {
     while let Some(input) = inputs.recv().await {
         match input {
             Input::Welcome { client, id, .. }
+            | Input::Attach { client, id, .. }
             | Input::Prompt { client, id, .. }
             | Input::SetMode { client, id, .. }
             | Input::SetOption { client, id, .. }
@@ -125,6 +129,8 @@ struct Actor {
     history: Vec<Arc<Message>>,
     next_turn: u64,
     running: Option<Running>,
+    /// The turn is cancelled because nobody came for it.
+    expired: bool,
     notes: Vec<String>,
     /// Injected events since the last prompt.
     events: usize,
@@ -160,6 +166,7 @@ impl Actor {
             history: opened.standing.history,
             next_turn: opened.standing.next_turn,
             running: None,
+            expired: false,
             notes: Vec::new(),
             events: 0,
             stops: Vec::new(),
@@ -178,6 +185,7 @@ impl Actor {
     /// Runs to the end and gives back what was not taken.
     async fn run(mut self) -> mpsc::Receiver<Input> {
         let goodbye = loop {
+            let patience = self.patience();
             let next = tokio::select! {
                 // What was handed over before the end is still taken: it is answered like everything else.
                 biased;
@@ -186,6 +194,7 @@ impl Actor {
                     Some(input) => self.take(input),
                     None => Next::End(None),
                 },
+                () = self.live.alone_for(patience), if !self.expired => self.nobody_came(),
                 () = self.live.shutdown.cancelled() => Next::End(None),
             };
             match next {
@@ -203,6 +212,19 @@ impl Actor {
         }
     }
 
+    /// How long the session goes on without a client.
+    fn patience(&self) -> Duration {
+        let settings = &self.scene.server.settings;
+        if self.running.is_some() { settings.detach_grace } else { settings.session_timeout }
+    }
+
+    fn nobody_came(&mut self) -> Next {
+        let Some(running) = &self.running else { return Next::End(None) };
+        running.cancel.cancel();
+        self.expired = true;
+        Next::Stay
+    }
+
     fn take(&mut self, input: Input) -> Next {
         match input {
             Input::Prompt { client, id, raw, cancel } => self.prompt(Asked { client, id }, raw, cancel),
@@ -213,6 +235,9 @@ impl Actor {
             }
             Input::Event { client, id, params, raw } => self.event(&client, id.as_ref(), params, &raw),
             Input::Welcome { client, id, replay } => self.welcome(client, id, replay),
+            Input::Attach { client, id, after } => {
+                attach::attach(&self.live, &self.scene.pump, &client, id, after);
+            }
             Input::SetMode { client, id, mode } => self.set_mode(client, id, &mode),
             Input::SetOption { client, id, option, value } => self.set_option(client, id, &option, &value),
             Input::Unshown { client, id, error } => return Next::End(Some(Goodbye::Unshown(client, id, error))),
@@ -236,6 +261,7 @@ impl Actor {
         // Cloned so that a turn that is lost to a panic does not take the conversation along; the messages are shared.
         let history = self.history.clone();
         let notes = std::mem::take(&mut self.notes);
+        attach::began(&self.live, &self.scene.pump, &asked);
         let turn = Arc::clone(&self.scene).run(self.next_turn, raw, notes, history, asked.clone(), cancel.clone());
         self.running = Some(Running { task: tokio::spawn(turn), cancel, asked });
     }
@@ -255,6 +281,8 @@ impl Actor {
     /// Takes over what a turn leaves, then answers: a prompt that follows the answer finds the session free.
     fn settle(&mut self, asked: &Asked, done: Option<TurnDone>) {
         self.live.answered(&asked.client, &asked.id);
+        self.expired = false;
+        self.live.touch();
         match done {
             Some(done) => {
                 self.history = done.history;
@@ -262,12 +290,16 @@ impl Actor {
                 // Notes that came meanwhile stay behind those that were given back.
                 let later = std::mem::replace(&mut self.notes, done.notes);
                 self.notes.extend(later);
+                let ended = self.scene.ended(asked, &done.answer);
+                attach::ended(&self.live, &self.scene.pump, asked, ended);
                 self.scene.answer(asked, &done.answer);
             }
             None => {
                 // The task guards against panics inside of the turn; this is one in our own bookkeeping.
                 self.next_turn += 1;
                 let error = CallError::new(ErrorKind::Internal, "the turn failed: internal error");
+                let ended = attach::Ended::Error(asked.client.wire_error(&error));
+                attach::ended(&self.live, &self.scene.pump, asked, ended);
                 asked.client.respond::<()>(&asked.id, Err(&error));
             }
         }
@@ -337,6 +369,7 @@ impl Actor {
         self.live.announce_later();
         if !replay {
             self.welcomed.store(true, Ordering::Release);
+            self.scene.pump.attach(Arc::clone(&client));
             self.scene.present(&client, &id, Presented::Again);
             return;
         }

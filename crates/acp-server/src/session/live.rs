@@ -10,7 +10,10 @@ use std::{
 };
 
 use serde_json::value::RawValue;
-use tokio::sync::mpsc;
+use tokio::{
+    sync::{Notify, mpsc},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 use zeroclaw_acp_protocol::{
     RequestId,
@@ -18,11 +21,18 @@ use zeroclaw_acp_protocol::{
 };
 use zeroclaw_session_store::StoreError;
 
-use crate::client::{Client, lock};
+use super::attach::LastTurn;
+use crate::{
+    client::{Client, lock},
+    error::CallError,
+};
 
 /// Inputs that wait for the actor: room for every request that one client may have in flight, and as many events.
 /// The actor takes each at once, so this only smooths bursts and a slow opening; what does not fit is refused.
 const MAILBOX: usize = 2048;
+
+/// Clients of one session, at most: every update is written once for each.
+pub(super) const MAX_CLIENTS: usize = 16;
 
 /// Several editors drop what comes for a session before they have handled the answer to `session/new`.
 const COMMANDS_DELAY: Duration = Duration::from_millis(75);
@@ -55,6 +65,12 @@ pub(crate) enum Input {
         client: Arc<Client>,
         id: RequestId,
         replay: bool,
+    },
+    /// Sends what the client has not seen, then answers.
+    Attach {
+        client: Arc<Client>,
+        id: RequestId,
+        after: u64,
     },
     SetMode {
         client: Arc<Client>,
@@ -99,6 +115,12 @@ pub(crate) struct LiveSession {
     pub(crate) id: Arc<str>,
     inputs: mpsc::Sender<Input>,
     holders: Mutex<Vec<Arc<Client>>>,
+    /// When a client left or a turn ended last.
+    touched: Mutex<Instant>,
+    /// Woken when clients come or go.
+    changed: Notify,
+    /// The last prompt and how it ended.
+    pub(super) last_turn: Mutex<Option<LastTurn>>,
     /// Prompts that were handed over and are not answered, in order. A cancel reaches all that came before it.
     prompts: Mutex<Vec<Pending>>,
     /// A close, stop or delete was handed over: what opens the session again waits for its end.
@@ -122,6 +144,9 @@ impl LiveSession {
             id,
             inputs,
             holders: Mutex::new(vec![client]),
+            touched: Mutex::new(Instant::now()),
+            changed: Notify::new(),
+            last_turn: Mutex::default(),
             prompts: Mutex::default(),
             closing: AtomicBool::new(false),
             before: before.map(Arc::downgrade).unwrap_or_default(),
@@ -205,7 +230,66 @@ impl LiveSession {
     }
 
     pub(crate) fn is_held_by(&self, client: &Arc<Client>) -> bool {
+        lock(&self.holders).iter().any(|known| Arc::ptr_eq(known, client) && !known.is_detached())
+    }
+
+    /// Whether the client held it until it went.
+    pub(crate) fn knows(&self, client: &Arc<Client>) -> bool {
         lock(&self.holders).iter().any(|known| Arc::ptr_eq(known, client))
+    }
+
+    /// Whether any client is there.
+    pub(crate) fn has_holder(&self) -> bool {
+        lock(&self.holders).iter().any(|known| !known.is_detached())
+    }
+
+    /// Gives the session to one more client.
+    pub(crate) fn hold(&self, client: &Arc<Client>) -> Result<(), CallError> {
+        let mut holders = lock(&self.holders);
+        if !holders.iter().any(|known| Arc::ptr_eq(known, client)) {
+            if holders.len() >= MAX_CLIENTS {
+                return Err(CallError::params(format!("at most {MAX_CLIENTS} clients share a session")));
+            }
+            holders.push(Arc::clone(client));
+        }
+        drop(holders);
+        self.changed.notify_waiters();
+        Ok(())
+    }
+
+    /// Takes the session from a client.
+    pub(crate) fn release(&self, client: &Arc<Client>) {
+        lock(&self.holders).retain(|known| !Arc::ptr_eq(known, client));
+        self.touch();
+    }
+
+    /// Begins to count anew how long nobody has used the session.
+    pub(super) fn touch(&self) {
+        *lock(&self.touched) = Instant::now();
+        self.changed.notify_waiters();
+    }
+
+    /// Resolves when there has been no client for this long.
+    pub(super) async fn alone_for(&self, limit: Duration) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.has_holder() {
+                changed.await;
+                continue;
+            }
+            let end = lock(&self.touched).checked_add(limit);
+            tokio::select! {
+                () = &mut changed => {}
+                () = async {
+                    match end {
+                        Some(end) => tokio::time::sleep_until(end).await,
+                        None => std::future::pending().await,
+                    }
+                } => return,
+            }
+        }
     }
 
     /// Sends the slash commands after a short while.

@@ -3,6 +3,7 @@
 
 pub(crate) mod actor;
 mod approvals;
+mod attach;
 pub(crate) mod copy;
 mod dialog;
 mod lend;

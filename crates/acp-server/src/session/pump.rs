@@ -5,13 +5,16 @@
 use std::{
     fmt,
     path::Path,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, futures::Notified, oneshot};
 use zeroclaw_acp_protocol::{ContentBlock, GatedUpdate, NoticeSeverity, RequestId, SessionUpdate, UpdateFrame};
 use zeroclaw_runtime::turn::Flow;
 use zeroclaw_session_store::{
@@ -60,6 +63,29 @@ enum Apart {
 /// An event on its way to the clients.
 type Sent = (EventRecord, Option<Apart>);
 
+/// Why a client cannot go on from where it was.
+#[derive(Debug)]
+pub(super) enum JoinError {
+    /// The log is shorter.
+    Beyond {
+        last: u64,
+    },
+    /// An event is not there any more.
+    Damaged {
+        seq: u64,
+    },
+    Store(StoreError),
+}
+
+/// Told whether a client has joined, and the number of the last event it got.
+struct Joined(Box<dyn FnOnce(Result<u64, JoinError>) + Send>);
+
+impl fmt::Debug for Joined {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Joined")
+    }
+}
+
 /// Told how a replay went, in its place among everything else the client gets.
 struct Replayed(Box<dyn FnOnce(Result<(), StoreError>) + Send>);
 
@@ -96,6 +122,8 @@ enum Item {
     Line(Arc<Client>, Vec<u8>),
     /// The whole log for one client, then the signal.
     Replay(Arc<Client>, Replayed),
+    /// The log behind a number for one client, which gets everything from there on.
+    Join(Arc<Client>, u64, Joined),
     /// Facts about the session, kept with the next write.
     Patch(SessionPatch),
     Then(Then),
@@ -120,6 +148,10 @@ pub(crate) struct Pump {
     queue: Mutex<Queue>,
     filled: Notify,
     room: Notify,
+    /// Woken when a client has come.
+    joined: Notify,
+    /// Clients may go and come back.
+    lingers: AtomicBool,
     clients: Mutex<Vec<Arc<Client>>>,
 }
 
@@ -138,6 +170,8 @@ impl Pump {
             queue: Mutex::default(),
             filled: Notify::new(),
             room: Notify::new(),
+            joined: Notify::new(),
+            lingers: AtomicBool::new(false),
             clients: Mutex::default(),
         });
         let worker = Worker {
@@ -153,8 +187,13 @@ impl Pump {
     pub(crate) fn attach(&self, client: Arc<Client>) {
         let mut clients = lock(&self.clients);
         if !clients.iter().any(|known| Arc::ptr_eq(known, &client)) {
+            if client.detaches() {
+                self.lingers.store(true, Ordering::Release);
+            }
             clients.push(client);
         }
+        drop(clients);
+        self.joined.notify_waiters();
     }
 
     pub(crate) fn session(&self) -> Arc<str> {
@@ -162,7 +201,29 @@ impl Pump {
     }
 
     pub(crate) fn clients(&self) -> Vec<Arc<Client>> {
-        lock(&self.clients).clone()
+        let mut clients = lock(&self.clients);
+        clients.retain(|client| !client.is_detached());
+        clients.clone()
+    }
+
+    /// Woken when a client has come.
+    pub(super) fn joined(&self) -> Notified<'_> {
+        self.joined.notified()
+    }
+
+    /// Whether clients may go and come back: a question waits for them.
+    pub(super) fn lingers(&self) -> bool {
+        self.lingers.load(Ordering::Acquire)
+    }
+
+    /// Sends the log behind `after` to a client and then everything that all get; calls `done` in between.
+    pub(super) fn join(
+        &self,
+        client: &Arc<Client>,
+        after: u64,
+        done: impl FnOnce(Result<u64, JoinError>) + Send + 'static,
+    ) {
+        self.push(Item::Join(Arc::clone(client), after, Joined(Box::new(done))));
     }
 
     /// Queues an event that `encode` writes.
@@ -365,6 +426,7 @@ enum Step {
     Line(Arc<Client>, Vec<u8>),
     /// Up to this number: what comes behind it in the queue is sent as itself.
     Replay(Arc<Client>, u64, Replayed),
+    Join(Arc<Client>, u64, u64, Joined),
     Barrier(oneshot::Sender<bool>),
     Then(Then),
 }
@@ -425,6 +487,7 @@ impl Worker {
                 Item::Patch(patch) => self.ledger.patch(patch),
                 Item::Then(then) => steps.push(Step::Then(then)),
                 Item::Replay(client, done) => steps.push(Step::Replay(client, self.seq, done)),
+                Item::Join(client, after, done) => steps.push(Step::Join(client, after, self.seq, done)),
                 Item::Barrier(done) => steps.push(Step::Barrier(done)),
             }
         }
@@ -449,7 +512,12 @@ impl Worker {
                 Step::Barrier(done) => drop(done.send(saved)),
                 Step::Then(Then(then)) => then(),
                 Step::Line(client, line) => client.write_line(&line),
-                Step::Replay(client, last, Replayed(done)) => done(self.replay(&client, last).await),
+                Step::Replay(client, last, Replayed(done)) => {
+                    let shown = self.replay(&client, 0, last, None).await;
+                    self.pump.attach(client);
+                    done(shown);
+                }
+                Step::Join(client, after, last, Joined(done)) => done(self.join(client, after, last).await),
                 Step::Event(..) => {}
             }
         }
@@ -517,15 +585,51 @@ impl Worker {
         }
     }
 
+    /// Sends what a client has not seen and lets it in.
+    async fn join(&self, client: Arc<Client>, after: u64, last: u64) -> Result<u64, JoinError> {
+        if after > last {
+            return Err(JoinError::Beyond { last });
+        }
+        let mut damage = None;
+        self.replay(&client, after, last, Some(&mut damage)).await.map_err(JoinError::Store)?;
+        if let Some(seq) = damage {
+            return Err(JoinError::Damaged { seq });
+        }
+        self.pump.attach(client);
+        Ok(last)
+    }
+
     /// Writes the stored bytes back, page by page, up to the event `last`.
-    async fn replay(&self, client: &Arc<Client>, last: u64) -> Result<(), StoreError> {
-        let Some(store) = self.ledger.store() else { return Ok(()) };
+    /// A gap is told to the client, unless it is asked for in `damage`: then nothing is sent from there on.
+    async fn replay(
+        &self,
+        client: &Arc<Client>,
+        mut after: u64,
+        last: u64,
+        mut damage: Option<&mut Option<u64>>,
+    ) -> Result<(), StoreError> {
+        let Some(store) = self.ledger.store() else {
+            if let Some(damage) = damage {
+                *damage = (after < last).then_some(after + 1);
+            }
+            return Ok(());
+        };
         let (numbered, most) = (client.capabilities().seq, client.max_line());
-        let mut after = 0;
         while after < last {
             let mut page = store.events(&self.pump.session, after, PAGE).await?;
-            let Some(end) = page.last() else { return Ok(()) };
             let first = after + 1;
+            let Some(end) = page.last() else {
+                if let Some(damage) = damage {
+                    *damage = Some(first);
+                }
+                return Ok(());
+            };
+            if let Some(damage) = damage.as_deref_mut()
+                && let Some(missing) = (first..).zip(&page).find(|(seq, event)| *seq != event.seq)
+            {
+                *damage = Some(missing.0);
+                return Ok(());
+            }
             after = end.seq;
             page.retain(|event| event.seq <= last);
             client

@@ -18,7 +18,7 @@ use zeroclaw_runtime::{
     turn::{Approval, ApprovalRequest, Approver, Standing},
 };
 
-use super::turn::TurnScene;
+use super::{live::MAX_CLIENTS, turn::TurnScene};
 use crate::{
     client::{Client, PeerAnswer, Question},
     encode,
@@ -71,39 +71,58 @@ impl Talk {
         send: impl Fn(&Question, &W) + Send,
     ) -> Got<W> {
         let _turn = self.turn_taking.lock().await;
-        let clients = self.scene.pump.clients();
-        let (sender, mut answers) = mpsc::channel(clients.len().max(1));
-        // Dropping a question withdraws it, whether this future is dropped or another client answered first.
-        let mut questions: Vec<(Question, W)> = Vec::with_capacity(clients.len());
-        for client in &clients {
-            if let Some(way) = way_of(client)
-                && let Some(question) = client.ask(&self.scene.pump, sender.clone())
-            {
-                send(&question, &way);
-                questions.push((question, way));
-            }
-        }
-        drop(sender);
-        if questions.is_empty() {
-            return Got::Nobody;
-        }
-        let waiting = timeout(self.scene.server.settings.session_timeout, async {
+        let pump = &self.scene.pump;
+        // Clients that may come back are waited for, and asked when they do.
+        let lingers = pump.lingers();
+        let (sender, mut answers) = mpsc::channel(MAX_CLIENTS);
+        let mut sender = Some(sender);
+        let waiting = async move {
+            // Dropping a question withdraws it, whether this future is dropped or another client answered first.
+            let mut questions: Vec<(Question, W)> = Vec::new();
+            let mut seen: Vec<Arc<Client>> = Vec::new();
             loop {
-                let (number, answer) = answers.recv().await?;
-                let at = questions.iter().position(|(question, _)| question.number() == number);
+                let joined = pump.joined();
+                tokio::pin!(joined);
+                joined.as_mut().enable();
+                questions.retain(|(question, _)| !question.is_lost());
+                let clients = pump.clients();
+                if let Some(sender) = &sender {
+                    for client in &clients {
+                        if !seen.iter().any(|known| Arc::ptr_eq(known, client))
+                            && let Some(way) = way_of(client)
+                            && let Some(question) = client.ask(pump, sender.clone())
+                        {
+                            send(&question, &way);
+                            questions.push((question, way));
+                        }
+                    }
+                }
+                seen = clients;
+                if questions.is_empty() && (!lingers || !seen.is_empty()) {
+                    return Got::Nobody;
+                }
+                if !lingers {
+                    sender = None;
+                }
+                let (number, answer) = tokio::select! {
+                    answer = answers.recv() => match answer {
+                        Some(answer) => answer,
+                        None => return Got::Gone,
+                    },
+                    () = joined, if lingers => continue,
+                };
+                // Each client counts its questions by itself; the one that is answered is not open any more.
+                let is_answered = |question: &Question| question.number() == number && !question.is_open();
+                let at = questions.iter().position(|(question, _)| is_answered(question));
                 let Some(at) = at else { continue };
                 let (mut question, way) = questions.swap_remove(at);
                 question.settle();
                 if matches!(answer, PeerAnswer::Result(_)) || questions.is_empty() {
-                    return Some((way, answer));
+                    return Got::Answer(way, answer);
                 }
             }
-        });
-        match waiting.await {
-            Ok(Some((way, answer))) => Got::Answer(way, answer),
-            Ok(None) => Got::Gone,
-            Err(_) => Got::Late,
-        }
+        };
+        timeout(self.scene.server.settings.session_timeout, waiting).await.unwrap_or(Got::Late)
     }
 }
 

@@ -27,7 +27,7 @@ use zeroclaw_runtime::{
 };
 use zeroclaw_session_store::{Batch, EventKind, MessageRecord, SessionPatch, TurnEnd, TurnStart, TurnState};
 
-use super::{Notice, Pump, lend, mcp::SessionMcp, talk::Talk};
+use super::{Notice, Pump, attach::Ended, lend, mcp::SessionMcp, talk::Talk};
 use crate::{
     agents::{AgentEntry, AgentTable},
     choices::{self, Changed, Chosen},
@@ -472,7 +472,33 @@ impl TurnScene {
             Ok(answer) => answer,
             Err(error) => return asked.client.respond::<()>(&asked.id, Err(error)),
         };
-        let persisted = *persisted;
+        self.with_result(asked, outcome, *persisted, |result| asked.client.respond(&asked.id, Ok(result)));
+    }
+
+    /// How a turn ended, for clients that its prompt did not come from.
+    pub(super) fn ended(&self, asked: &Asked, answer: &Result<Answer, CallError>) -> Ended {
+        let raw = match answer {
+            Ok(Answer { outcome, persisted }) => self
+                .with_result(asked, outcome, *persisted, |result| serde_json::value::to_raw_value(result))
+                .map_err(|error| {
+                    tracing::error!(%error, "a result could not be encoded");
+                    CallError::new(ErrorKind::Internal, "the result could not be encoded")
+                }),
+            Err(error) => Err(error.clone()),
+        };
+        match raw {
+            Ok(raw) => Ended::Result(raw),
+            Err(error) => Ended::Error(asked.client.wire_error(&error)),
+        }
+    }
+
+    fn with_result<R>(
+        &self,
+        asked: &Asked,
+        outcome: &TurnOutcome,
+        persisted: bool,
+        then: impl FnOnce(&PromptResult<'_>) -> R,
+    ) -> R {
         let strict = self.server.settings.strict;
         // The rest of the answer is small.
         let room = asked.client.max_line().saturating_sub(4096);
@@ -496,7 +522,7 @@ impl TurnScene {
             usage,
             meta: (!persisted).then_some(Meta { zeroclaw: PromptMeta { persisted } }),
         };
-        asked.client.respond(&asked.id, Ok(&result));
+        then(&result)
     }
 }
 

@@ -166,6 +166,8 @@ fn settings(options: &ServeOptions, loaded: &Loaded) -> anyhow::Result<ServerSet
     Ok(ServerSettings {
         max_sessions: options.max_sessions.unwrap_or(acp.max_sessions),
         session_timeout: Duration::from_secs(timeout),
+        // A turn that waits for an answer is the longest that anybody comes back for.
+        detach_grace: Duration::from_secs(timeout),
         errors: error_table(acp.error_codes),
         clients: acp
             .clients

@@ -1,0 +1,253 @@
+//! Sessions that outlive their connection: several clients of one process, joined to it by nothing but their queues.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use zeroclaw_acp_protocol::ErrorTable;
+use zeroclaw_acp_server::{Ambient, ClientMcp, OnDisconnect, Server, ServerSettings};
+use zeroclaw_acp_transport::{Connection, Outbox, OutboxReader};
+use zeroclaw_app::wiring::{absolute_places, agent_table};
+use zeroclaw_config::Env;
+use zeroclaw_session_store::{MemoryStore, SessionStore as _, TurnState};
+
+/// Two model calls a turn: a tool that has to be asked for stands between them.
+const SCRIPT: &str = r#"{"type":"text","text":"a{n} ","repeat":40}
+{"type":"tool_call","name":"file_write","arguments":{"path":"new.txt","content":"x"}}
+{"type":"stop"}
+{"type":"text","text":"b{n} ","repeat":40}
+{"type":"stop"}
+{"type":"loop"}
+"#;
+
+struct Lab {
+    server: Server,
+    store: Arc<MemoryStore>,
+    work: PathBuf,
+    _home: TempDir,
+}
+
+fn lab(grace: Duration) -> Lab {
+    let home = TempDir::new().unwrap();
+    let work = home.path().join("work");
+    std::fs::create_dir(&work).unwrap();
+    let script = home.path().join("script.jsonl");
+    std::fs::write(&script, SCRIPT).unwrap();
+    let config = format!(
+        "schema_version = 3\n[providers.models.scripted.demo]\nscript = {:?}\n\
+         [agents.main]\nmodel_provider = \"scripted.demo\"\n[risk_profiles.default]\nlevel = \"supervised\"\n",
+        script.to_str().unwrap()
+    );
+    std::fs::write(home.path().join("config.toml"), config).unwrap();
+    let env = Env::from_os_vars([("HOME".into(), home.path().into())]);
+    let paths = zeroclaw_config::resolve_paths(Some(home.path()), &env).unwrap();
+    let loaded = absolute_places(zeroclaw_config::load(&paths, &env).unwrap()).unwrap();
+    let settings = ServerSettings {
+        max_sessions: 4,
+        detach_grace: grace,
+        session_timeout: Duration::from_secs(3600),
+        errors: ErrorTable::Zeroclaw,
+        clients: BTreeMap::new(),
+        strict: false,
+        install_root: home.path().to_owned(),
+        allowed_cwd_roots: Vec::new(),
+        process_dir: home.path().to_owned(),
+        client_mcp: ClientMcp::None,
+        client_terminal: false,
+        client_timeout: Duration::from_secs(30),
+        version: "0",
+    };
+    let ids = AtomicU64::new(1);
+    let ambient = Ambient {
+        now_ms: Box::new(|| 1_000),
+        session_id: Box::new(move || format!("s-{}", ids.fetch_add(1, Ordering::Relaxed))),
+    };
+    let store = Arc::new(MemoryStore::new());
+    let server = Server::new(settings, agent_table(&loaded, &env), Some(Arc::clone(&store) as _), ambient);
+    Lab { server, store, work, _home: home }
+}
+
+struct Peer {
+    connection: Box<dyn Connection>,
+    reader: OutboxReader,
+    lines: VecDeque<Value>,
+    /// Every number and its update, in the order they came; null for the client's own words.
+    seen: Vec<(u64, Value)>,
+}
+
+impl Peer {
+    async fn new(lab: &Lab) -> Self {
+        let (outbox, reader) = Outbox::new(1024 * 1024);
+        let connection = lab.server.connect(outbox, None, OnDisconnect::Detach);
+        let mut peer = Self { connection, reader, lines: VecDeque::new(), seen: Vec::new() };
+        let asks = json!({"protocolVersion": 1, "clientCapabilities": {"_meta": {"zeroclaw": {"seq": true}}}});
+        peer.call(0, "initialize", asks).await;
+        peer
+    }
+
+    async fn send(&mut self, message: Value) {
+        self.connection.line(message.to_string().as_bytes()).await;
+    }
+
+    async fn request(&mut self, id: u64, method: &str, params: Value) {
+        self.send(json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).await;
+    }
+
+    /// Reads up to the first message that fits.
+    async fn until(&mut self, fits: impl Fn(&Value) -> bool) -> Value {
+        loop {
+            while let Some(message) = self.lines.pop_front() {
+                let params = &message["params"];
+                if let Some(seq) = params["_meta"]["zeroclaw"]["seq"].as_u64() {
+                    self.seen.push((seq, params["update"].clone()));
+                } else if message["method"] == "_zeroclaw/session/accepted" {
+                    self.seen.push((params["seq"].as_u64().unwrap(), Value::Null));
+                }
+                if fits(&message) {
+                    return message;
+                }
+            }
+            let mut buffer = Vec::new();
+            let taken = tokio::time::timeout(Duration::from_secs(60), self.reader.take(&mut buffer)).await;
+            assert!(taken.expect("a message"), "the output ended");
+            let lines = buffer.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+            self.lines.extend(lines.map(|line| serde_json::from_slice::<Value>(line).unwrap()));
+        }
+    }
+
+    async fn call(&mut self, id: u64, method: &str, params: Value) -> Value {
+        self.request(id, method, params).await;
+        self.answer(id).await
+    }
+
+    async fn answer(&mut self, id: u64) -> Value {
+        self.until(|message| message.get("method").is_none() && message["id"] == json!(id)).await
+    }
+
+    async fn method(&mut self, name: &str) -> Value {
+        self.until(|message| message["method"] == name).await
+    }
+
+    async fn allow(&mut self, question: &Value) {
+        let outcome = json!({"outcome": {"outcome": "selected", "optionId": "allow-once"}});
+        self.send(json!({"jsonrpc": "2.0", "id": question["id"], "result": outcome})).await;
+    }
+
+    async fn new_session(&mut self, lab: &Lab) -> String {
+        let answer = self.call(1, "session/new", json!({"cwd": lab.work, "mcpServers": []})).await;
+        answer["result"]["sessionId"].as_str().unwrap().to_owned()
+    }
+
+    async fn attach(&mut self, id: u64, session: &str, after: u64) -> Value {
+        self.call(id, "_zeroclaw/session/attach", json!({"sessionId": session, "afterSeq": after})).await
+    }
+
+    async fn prompt(&mut self, id: u64, session: &str) {
+        self.request(id, "session/prompt", json!({"sessionId": session, "prompt": "Go on"})).await;
+    }
+
+    fn last(&self) -> u64 {
+        self.seen.last().map_or(0, |(seq, _)| *seq)
+    }
+
+    fn assert_dense(&self, first: u64) {
+        let numbers: Vec<u64> = self.seen.iter().map(|(seq, _)| *seq).collect();
+        assert!(!numbers.is_empty());
+        assert_eq!(numbers, (first..).take(numbers.len()).collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test]
+async fn a_turn_outlives_its_connection_and_its_open_question_is_asked_again() {
+    let lab = lab(Duration::from_secs(3600));
+    let mut first = Peer::new(&lab).await;
+    let session = first.new_session(&lab).await;
+    first.prompt(7, &session).await;
+    first.method("session/request_permission").await;
+    let seen = first.last();
+    first.assert_dense(1);
+    first.connection.end().await;
+
+    let mut second = Peer::new(&lab).await;
+    let answer = second.attach(1, &session, seen / 2).await;
+    assert_eq!(answer["result"]["turn"], json!({"promptId": 7, "state": "running"}));
+    assert_eq!(answer["result"]["seq"], json!(second.last()));
+    let question = second.method("session/request_permission").await;
+    second.allow(&question).await;
+    let ended = second.method("_zeroclaw/session/turn_ended").await;
+    assert_eq!(ended["params"]["promptId"], json!(7));
+    assert_eq!(ended["params"]["result"]["stopReason"], "end_turn");
+    second.assert_dense(seen / 2 + 1);
+    assert!(lab.work.join("new.txt").exists());
+
+    let mut third = Peer::new(&lab).await;
+    let answer = third.attach(1, &session, 0).await;
+    assert_eq!(answer["result"]["turn"]["state"], "ended");
+    assert_eq!(answer["result"]["turn"]["result"], ended["params"]["result"]);
+    third.assert_dense(1);
+    let missed = usize::try_from(seen / 2).unwrap();
+    assert_eq!(third.seen[missed..], second.seen);
+    assert_eq!(third.attach(2, &session, 100_000).await["error"]["code"], json!(-32602));
+    assert_eq!(third.attach(3, "s-unknown", 0).await["error"]["code"], json!(-32000));
+}
+
+#[tokio::test]
+async fn the_first_answer_wins_and_every_client_sees_the_same() {
+    let lab = lab(Duration::from_secs(3600));
+    let mut first = Peer::new(&lab).await;
+    let session = first.new_session(&lab).await;
+    let mut second = Peer::new(&lab).await;
+    let load = json!({"sessionId": session, "cwd": lab.work, "mcpServers": []});
+    assert_eq!(second.call(1, "session/load", load.clone()).await["error"]["code"], json!(-32602));
+    assert_eq!(second.attach(2, &session, 0).await["result"], json!({"sessionId": session, "seq": 0, "turn": null}));
+    first.prompt(7, &session).await;
+    let open = first.method("session/request_permission").await;
+    let question = second.method("session/request_permission").await;
+    second.allow(&question).await;
+    let told = first.method("$/cancel_request").await;
+    assert_eq!(told["params"]["requestId"], open["id"]);
+    assert_eq!(first.answer(7).await["result"]["stopReason"], "end_turn");
+    second.method("_zeroclaw/session/turn_ended").await;
+    first.assert_dense(1);
+    second.assert_dense(1);
+    assert_eq!(second.seen[0].1["sessionUpdate"], "user_message_chunk");
+    assert_eq!(first.seen[1..], second.seen[1..]);
+
+    // Both are gone: a load takes over.
+    let count = first.seen.len();
+    first.connection.end().await;
+    second.connection.end().await;
+    let mut third = Peer::new(&lab).await;
+    assert!(third.call(1, "session/load", load).await["result"].is_object());
+    third.assert_dense(1);
+    assert_eq!(third.seen.len(), count);
+}
+
+#[tokio::test]
+async fn a_turn_that_nobody_comes_for_is_cancelled_after_the_grace() {
+    let lab = lab(Duration::ZERO);
+    let mut first = Peer::new(&lab).await;
+    let session = first.new_session(&lab).await;
+    first.prompt(7, &session).await;
+    first.method("session/request_permission").await;
+    first.connection.end().await;
+    let cancelled = async {
+        while lab.store.turns(&session).await.unwrap()[0].state != TurnState::Cancelled {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), cancelled).await.expect("the turn is cancelled");
+    assert!(!lab.work.join("new.txt").exists());
+    let mut second = Peer::new(&lab).await;
+    let answer = second.attach(1, &session, 0).await;
+    assert_eq!(answer["result"]["turn"]["promptId"], json!(7));
+    second.assert_dense(1);
+}
