@@ -7,8 +7,7 @@ use zeroclaw_acp_protocol::{
     Frame, McpServer, MethodKind, NameValue, PromptPart, RequestId,
     params::{
         AuthenticateParams, InitializeParams, ListSessionsParams, LoadSessionParams, NewSessionParams, OptionValue,
-        PromptParams,
-        SessionEventParams, SessionParams, SetConfigOptionParams, SetModeParams,
+        PromptParams, SessionEventParams, SessionParams, SetConfigOptionParams, SetModeParams,
     },
     parse_prompt,
 };

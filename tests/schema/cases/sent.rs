@@ -19,11 +19,11 @@ use zeroclaw_acp_protocol::{
     UpdateFrame, UsageCost, Withdrawal, client, encode_error, encode_notification, encode_request, encode_result,
     lend::{CreateTerminal, EnvVariable, ReadTextFile, TerminalCall, WriteTextFile},
     result::{
-        AgentCapabilities, AttachResult, AuthCapabilities, AuthMethod, Choice, ConfigKind, ConfigOption, ConfigOptionsResult,
-        ConfigValue, Empty, EventResult, ExtensionCapabilities, Implementation, InitializeMeta, InitializeResult,
-        ListSessionsResult, LoadSessionResult, McpCapabilities, Meta, ModeState, NewSessionResult, PromptCapabilities,
-        PromptMeta, PromptResult, PromptUsage, SessionCapabilities, SessionInfo, SessionStatus, StatusResult,
-        StopResult, SystemPromptCapability, SystemPromptModes, TurnStatus,
+        AgentCapabilities, AttachResult, AuthCapabilities, AuthMethod, Choice, ConfigKind, ConfigOption,
+        ConfigOptionsResult, ConfigValue, Empty, EventResult, ExtensionCapabilities, Implementation, InitializeMeta,
+        InitializeResult, ListSessionsResult, LoadSessionResult, McpCapabilities, Meta, ModeState, NewSessionResult,
+        PromptCapabilities, PromptMeta, PromptResult, PromptUsage, SessionCapabilities, SessionInfo, SessionStatus,
+        StatusResult, StopResult, SystemPromptCapability, SystemPromptModes, TurnStatus,
     },
 };
 use zeroclaw_schema_judges::Judge;

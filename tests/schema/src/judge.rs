@@ -40,7 +40,9 @@ fn answer_to(kind: MethodKind) -> Official {
         // Notifications; whoever sends one with an id gets an empty answer.
         MethodKind::SessionCancel | MethodKind::CancelRequest => Official::Dialect,
         // ZeroClaw's own methods, and its own use of a name.
-        MethodKind::SessionStop | MethodKind::SessionAttach | MethodKind::Status | MethodKind::SessionEvent => Official::Dialect,
+        MethodKind::SessionStop | MethodKind::SessionAttach | MethodKind::Status | MethodKind::SessionEvent => {
+            Official::Dialect
+        }
     }
 }
 
