@@ -1,4 +1,5 @@
 //! Sessions that outlive their connection: several clients of one process, joined to it by nothing but their queues.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests abort loudly")]
 
 use std::{
     collections::{BTreeMap, VecDeque},
