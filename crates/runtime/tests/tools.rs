@@ -8,6 +8,8 @@ mod converse;
 mod edit;
 #[path = "tools/jail.rs"]
 mod jail;
+#[path = "tools/mcp.rs"]
+mod mcp;
 #[path = "tools/output.rs"]
 mod output;
 #[path = "tools/read.rs"]

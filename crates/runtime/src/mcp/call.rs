@@ -1,5 +1,7 @@
 //! One call: the request, its progress, its end by cancel or silence, and what of the result the model and the client get.
 
+use std::time::Duration;
+
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use rmcp::{
@@ -7,10 +9,10 @@ use rmcp::{
         CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, ContentBlock, ResourceContents,
         ServerResult,
     },
-    service::{PeerRequestOptions, ServiceError},
+    service::{PeerRequestOptions, RequestHandle, RoleClient, ServiceError},
 };
 use serde_json::{Map, Value};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use zeroclaw_policy::Replaces;
 
 use crate::{
@@ -27,6 +29,9 @@ const MAX_BLOBS: usize = 16;
 
 /// Bytes of one progress message that are shown.
 const MAX_PROGRESS: usize = 1024;
+
+/// Time for a server to take in that nobody waits for a call any more; one that does not read is not told.
+const WITHDRAWAL: Duration = Duration::from_secs(5);
 
 /// Runs a call to its end.
 pub(super) async fn run(
@@ -55,19 +60,19 @@ async fn request(
     let failed = |error: ServiceError| failure(server, &error);
     let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
     let sent = link.peer.send_cancellable_request(request, PeerRequestOptions::no_options());
+    let mut deadline = Instant::now() + server.call_timeout();
     let mut handle = tokio::select! {
         biased;
         () = context.cancel.cancelled() => return Err(ToolFailure::Cancelled),
         sent = sent => sent.map_err(failed)?,
+        () = sleep_until(deadline) => return Err(silent(server)),
     };
     let mut reports = link.listener.subscribe(&handle.progress_token);
-    let mut deadline = Instant::now() + server.call_timeout();
     let answer = loop {
         tokio::select! {
             biased;
             () = context.cancel.cancelled() => {
-                // The server is told; whether it listens does not hold up the turn.
-                drop(handle.cancel(Some("cancelled by the user".to_owned())).await);
+                withdraw(handle, "cancelled by the user");
                 return Err(ToolFailure::Cancelled);
             }
             answer = &mut handle.rx => break answer,
@@ -79,9 +84,8 @@ async fn request(
                 }
             }
             () = sleep_until(deadline) => {
-                drop(handle.cancel(Some("no answer in time".to_owned())).await);
-                let seconds = server.call_timeout().as_secs();
-                return Err(ToolFailure::Failed(format!("the MCP server gave no sign of life for {seconds} s")));
+                withdraw(handle, "no answer in time");
+                return Err(silent(server));
             }
         }
     };
@@ -98,6 +102,19 @@ async fn request(
         }
         Ok(Err(error)) => Err(failed(error)),
     }
+}
+
+/// Tells the server that nobody waits any more. Telling a server that has stopped reading takes for ever, so the turn does
+/// not wait for it.
+fn withdraw(handle: RequestHandle<RoleClient>, reason: &'static str) {
+    tokio::spawn(async move {
+        let _ = timeout(WITHDRAWAL, handle.cancel(Some(reason.to_owned()))).await;
+    });
+}
+
+fn silent(server: &Server) -> ToolFailure {
+    let seconds = server.call_timeout().as_secs();
+    ToolFailure::Failed(format!("the MCP server gave no sign of life for {seconds} s"))
 }
 
 fn failure(server: &Server, error: &ServiceError) -> ToolFailure {
