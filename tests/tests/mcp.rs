@@ -459,3 +459,46 @@ async fn a_server_over_http_lends_its_tools() {
     server.kill().unwrap();
     server.wait().unwrap();
 }
+
+/// Keys stand in addresses and come back in the errors of servers; both went to the log at its usual level, through the
+/// library that speaks to servers, and the address also into the conversation.
+#[tokio::test]
+async fn a_key_of_a_server_that_cannot_be_reached_is_told_nowhere() {
+    let lab = Lab::scripted("full", &turns(&[("none__x", json!({}))]));
+    // A port that nobody listens at: it was free a moment ago.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let url = format!("http://127.0.0.1:{port}/path-s3cret/mcp?api_key=query-s3cret");
+    let headers = json!([{"name": "X-Peer", "value": "header-s3cret"}]);
+    let mut agent = lab.start_with(&[("RUST_LOG", "trace")]);
+    initialize(&mut agent).await;
+    let params = json!({"cwd": lab.project(), "mcpServers": [
+        {"type": "http", "name": "away", "url": url, "headers": headers},
+        peer(&[]),
+    ]});
+    let session = agent.call("session/new", params).await.unwrap()["sessionId"].as_str().unwrap().to_owned();
+    prompt(&mut agent, &session, "go").await;
+    agent.close_stdin();
+    agent.wait().await;
+    let told = answer_text(&agent.received());
+    assert!(told.contains("`away`") && told.contains("127.0.0.1"), "what is not secret helps: {told}");
+    let received: String = agent.received().iter().map(Value::to_string).collect();
+    assert!(!received.contains("s3cret"), "{received}");
+    assert!(!agent.stderr_text().contains("s3cret"), "{}", agent.stderr_text());
+}
+
+/// Arguments and results are bodies of messages, which no level of the log shows.
+#[tokio::test]
+async fn what_is_said_to_a_server_is_not_logged() {
+    let lab = Lab::scripted("full", &calling("peer__echo", json!({"text": "only-for-the-peer"})));
+    let mut agent = lab.start_with(&[("RUST_LOG", "trace")]);
+    initialize(&mut agent).await;
+    let params = json!({"cwd": lab.project(), "mcpServers": [peer(&[])]});
+    let session = agent.call("session/new", params).await.unwrap()["sessionId"].as_str().unwrap().to_owned();
+    prompt(&mut agent, &session, "go").await;
+    agent.close_stdin();
+    agent.wait().await;
+    assert_eq!(ends(&agent.received()), [("completed".to_owned(), "only-for-the-peer".to_owned())]);
+    let log = agent.stderr_text();
+    assert!(log.contains("TRACE") || log.contains("DEBUG"), "the log is on: {log}");
+    assert!(!log.contains("only-for-the-peer"), "{log}");
+}

@@ -87,8 +87,9 @@ fn filter(level: Option<LogLevel>, env: &Env) -> (EnvFilter, Option<String>) {
 }
 
 /// Libraries that write what they send, receive or read into the log: silent at every level, because a message body is
-/// never logged. The last four are the targets of the shell grammar, which logs the command it reads.
-const SILENT: [&str; 5] = ["genai=off", "tokenize=off", "parse=off", "expansion=off", "arithmetic=off"];
+/// never logged. What goes wrong with an MCP server is told without the help of its library, whose errors repeat addresses and
+/// answers, with keys in them. The last four are the targets of the shell grammar, which logs the command it reads.
+const SILENT: [&str; 6] = ["genai=off", "rmcp=off", "tokenize=off", "parse=off", "expansion=off", "arithmetic=off"];
 
 fn install<W: for<'a> MakeWriter<'a> + Send + Sync + 'static>(filter: EnvFilter, writer: W, ansi: bool) {
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(ansi);

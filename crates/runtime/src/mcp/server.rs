@@ -162,15 +162,14 @@ impl Server {
 
     /// A text of the server's without what it was given as secrets.
     pub(super) fn redact(&self, text: &str) -> String {
-        let pairs = match &self.config.transport {
-            McpTransport::Stdio { env, .. } => env,
-            McpTransport::Http { headers, .. } => headers,
+        let (pairs, address) = match &self.config.transport {
+            McpTransport::Stdio { env, .. } => (env, Vec::new()),
+            McpTransport::Http { url, headers } => (headers, behind_the_host(url)),
         };
+        let values = pairs.iter().flat_map(|(_, value)| value.split_whitespace());
         let mut text = text.to_owned();
-        for (_, value) in pairs {
-            for part in value.split_whitespace().filter(|part| part.len() >= MIN_SECRET) {
-                text = text.replace(part, "[redacted]");
-            }
+        for part in values.chain(address.iter().map(String::as_str)).filter(|part| part.len() >= MIN_SECRET) {
+            text = text.replace(part, "[redacted]");
         }
         let mut line = show::line(text.trim());
         if let Some((cut, _)) = line.char_indices().nth(MAX_REASON) {
@@ -326,6 +325,15 @@ impl Running {
             None => String::new(),
         }
     }
+}
+
+/// What of an address may be a key: all but its host. Longer parts come first.
+fn behind_the_host(address: &str) -> Vec<String> {
+    let Ok(url) = reqwest::Url::parse(address) else { return vec![address.to_owned()] };
+    let query = url.query().unwrap_or_default();
+    let whole = format!("{}?{query}", url.path());
+    let parts = [&whole, query, url.path(), url.password().unwrap_or_default(), url.username()].map(str::to_owned);
+    parts.into_iter().chain(url.query_pairs().map(|(_, value)| value.into_owned())).collect()
 }
 
 /// How often it is looked whether a connection is over.
