@@ -405,3 +405,14 @@ async fn nothing_is_shown(family: &str, uri: String) {
         }
     }
 }
+
+/// Counts of a vendor that are too large to be added up panicked in a build with checks: the prompt was never answered and
+/// the session was gone.
+#[tokio::test]
+async fn absurd_token_counts_cost_no_answer() {
+    let counted = json!({"type": "usage", "input": u64::MAX, "output": u64::MAX});
+    let lab = Lab::scripted("full", &[json!({"type": "text", "text": "hello"}), counted, json!({"type": "stop"})]);
+    let (mut agent, session) = lab.session().await;
+    let result = prompt(&mut agent, &session, "go").await;
+    assert_eq!((&result["content"], &result["usage"]["totalTokens"]), (&json!("hello"), &json!(u64::MAX)), "{result}");
+}

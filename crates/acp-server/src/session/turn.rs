@@ -508,7 +508,7 @@ impl TurnScene {
             outcome.text.clone()
         };
         let usage = outcome.usage.map(|usage| PromptUsage {
-            total_tokens: usage.input + usage.output,
+            total_tokens: usage.input.saturating_add(usage.output),
             input_tokens: usage.input,
             output_tokens: usage.output,
             cached_read_tokens: usage.cached,
