@@ -73,6 +73,11 @@ impl Daemon {
         }
     }
 
+    /// Ends it without a warning, with everything it holds.
+    pub(crate) async fn kill(mut self) {
+        self.child.kill().await.unwrap();
+    }
+
     fn signal(&self, signal: rustix::process::Signal) {
         let pid = i32::try_from(self.child.id().unwrap()).unwrap();
         rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod approvals;
 #[cfg(test)]
+mod bridge;
+#[cfg(test)]
 mod cases_cancel;
 #[cfg(test)]
 mod cases_content;

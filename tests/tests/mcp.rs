@@ -215,7 +215,9 @@ async fn a_crashed_server_is_started_again_once() {
             ("peer__echo", json!({"text": "never"})),
         ]),
     );
-    let (mut agent, session) = open(&lab, json!([peer(&[])])).await;
+    let secret = json!([{"name": "PEER_TOKEN", "value": "hidden-crash-token"}]);
+    let server = json!({"name": "peer", "command": PEER, "args": [], "env": secret});
+    let (mut agent, session) = open(&lab, json!([server])).await;
     for _ in 0..4 {
         prompt(&mut agent, &session, "go").await;
     }
@@ -225,6 +227,7 @@ async fn a_crashed_server_is_started_again_once() {
     assert!(ends[0].1.contains("not running"), "{ends:?}");
     let told = answer_text(&agent.received());
     assert!(told.contains("started again") && told.contains("stays away"), "{told}");
+    assert!(told.contains("crashing with [redacted]") && !told.contains("hidden-crash-token"), "{told}");
 }
 
 /// A call that never ends is given up by cancel, and the session goes on.

@@ -5,7 +5,9 @@ use std::{
     task::Poll,
 };
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{
+    EnvFilter, Layer as _, filter::filter_fn, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+};
 use zeroclaw_acp_transport::Limits;
 use zeroclaw_config::Env;
 
@@ -30,7 +32,11 @@ pub fn run(arguments: Arguments, variables: impl IntoIterator<Item = (OsString, 
     // Everything that is no protocol goes to standard error, and only what matters unless asked for.
     let filter = env.get(LOG_VARIABLE).and_then(|directives| EnvFilter::try_new(directives).ok());
     let filter = filter.unwrap_or_else(|| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_writer(io::stderr).with_env_filter(filter).with_ansi(false).init();
+    // The WebSocket library writes whole messages and the request with the token, wherever its log is joined to this one;
+    // no directive lets it speak.
+    let heard = filter_fn(|event| !event.target().starts_with("tungstenite"));
+    let layer = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(false).with_filter(heard);
+    tracing_subscriber::registry().with(filter).with(layer).init();
     let options = match discover(arguments, &env, RandomState::new().hash_one(std::process::id())) {
         Ok(options) => options,
         Err(error) => {

@@ -188,6 +188,7 @@ impl Relay {
                     };
                 }
             };
+            tracing::debug!("connected to the gateway");
             match self.relay(reader, writer, &mut input_over).await {
                 Stopped::Done | Stopped::Hurried => return End::Done,
                 Stopped::Gone(gone) => {
@@ -208,12 +209,12 @@ impl Relay {
         let mut wait = FIRST_WAIT;
         loop {
             // Read anew each time: a daemon that was started again has a new token.
-            let token = self.options.token.read();
+            let token = self.token().await;
             let error = match link::open(&self.options.url, token.as_deref()).await {
                 Ok(link) => return Ok(link),
                 Err(error @ LinkError::Absent(_)) => error,
                 // The token may have changed between its reading and this refusal.
-                Err(LinkError::Refused(_)) if self.options.token.read() != token => continue,
+                Err(LinkError::Refused(_)) if self.token().await != token => continue,
                 Err(error) => return Err(error),
             };
             let pause = self.jittered(wait);
@@ -223,6 +224,12 @@ impl Relay {
             sleep(pause).await;
             wait = (wait * 2).min(LAST_WAIT);
         }
+    }
+
+    /// The token as it is now. Reading a file may take a while, which must not hold up the client's side.
+    async fn token(&self) -> Option<String> {
+        let source = self.options.token.clone();
+        tokio::task::spawn_blocking(move || source.read()).await.ok().flatten()
     }
 
     /// Between half the time and the whole, so that many bridges do not come at once.

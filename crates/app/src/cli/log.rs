@@ -7,8 +7,10 @@ use std::sync::Mutex;
 
 use anyhow::Context as _;
 use clap::ValueEnum;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _};
 use zeroclaw_config::Env;
 
 use super::term::{Palette, is_capable};
@@ -45,12 +47,7 @@ impl LogLevel {
 
 /// Sends events to the file, or to standard error. The flag wins over `RUST_LOG`, which wins over `warn`.
 pub(super) fn start(level: Option<LogLevel>, file: Option<&Path>, env: &Env, err_terminal: bool) -> anyhow::Result<()> {
-    let (mut filter, complaint) = filter(level, env);
-    for directive in SILENT {
-        if let Ok(directive) = directive.parse() {
-            filter = filter.add_directive(directive);
-        }
-    }
+    let (filter, complaint) = filter(level, env);
     match file {
         Some(path) => {
             let file = open(path).with_context(|| format!("cannot open the log file {}", path.display()))?;
@@ -89,12 +86,20 @@ fn filter(level: Option<LogLevel>, env: &Env) -> (EnvFilter, Option<String>) {
 /// Libraries that write what they send, receive or read into the log: silent at every level, because a message body is
 /// never logged. What goes wrong with an MCP server is told without the help of its library, whose errors repeat addresses and
 /// answers, with keys in them. The last four are the targets of the shell grammar, which logs the command it reads.
-const SILENT: [&str; 6] = ["genai=off", "rmcp=off", "tokenize=off", "parse=off", "expansion=off", "arithmetic=off"];
+/// No directive of the filter gets past this, however precise it is.
+const SILENT: [&str; 6] = ["genai", "rmcp", "tokenize", "parse", "expansion", "arithmetic"];
+
+/// Whether what is logged under this target stays out of every log.
+fn is_silent(target: &str) -> bool {
+    SILENT.iter().any(|name| target.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::")))
+}
 
 fn install<W: for<'a> MakeWriter<'a> + Send + Sync + 'static>(filter: EnvFilter, writer: W, ansi: bool) {
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(ansi);
+    let heard = filter_fn(|event| !is_silent(event.target()));
+    let layer = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(ansi).with_filter(heard);
+    let subscriber = tracing_subscriber::registry().with(filter).with(layer);
     // A second call in one process keeps the first subscriber, whose only user would be a test.
-    let _ = tracing::subscriber::set_global_default(subscriber.finish());
+    let _ = tracing::subscriber::set_global_default(subscriber);
 }
 
 /// Opens the log for appending. Only its owner may read it, because it tells who works on what.
@@ -121,6 +126,16 @@ mod tests {
         let (filter, complaint) = filter(None, &bad);
         assert_eq!(filter.to_string(), "warn");
         assert!(complaint.is_some());
+    }
+
+    #[test]
+    fn what_writes_bodies_is_silent_and_only_that() {
+        for silent in ["rmcp", "rmcp::service", "genai::webc", "parse"] {
+            assert!(is_silent(silent), "{silent}");
+        }
+        for heard in ["zeroclaw_runtime::mcp", "rmcp_like", "parser", "sqlx::query"] {
+            assert!(!is_silent(heard), "{heard}");
+        }
     }
 
     #[cfg(unix)]

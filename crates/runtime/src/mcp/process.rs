@@ -167,6 +167,9 @@ async fn listen(mut errors: Receiver, complaints: Arc<Mutex<String>>) {
         if kept.len() > COMPLAINTS {
             let cut = kept.ceil_char_boundary(kept.len() - COMPLAINTS);
             kept.drain(..cut);
+            // Half a word could be half a secret, which nobody would find to blank it out.
+            let whole = kept.find(char::is_whitespace).unwrap_or(kept.len());
+            kept.drain(..whole);
         }
     }
 }

@@ -12,11 +12,12 @@ use rmcp::{
         ClientCapabilities, ClientConfig, Implementation, PaginatedRequestParams, ProgressNotificationParam,
         ProgressToken, ProtocolVersion,
     },
-    service::{NotificationContext, Peer, RunningService},
+    service::{NotificationContext, Peer, RunningServiceCancellationToken},
     transport::streamable_http_client::{StreamableHttpClientTransport, StreamableHttpClientTransportConfig},
 };
 use tokio::{
     sync::{Notify, mpsc, watch},
+    task::JoinHandle,
     time::timeout,
 };
 use tokio_util::sync::CancellationToken;
@@ -179,7 +180,9 @@ impl Server {
         line
     }
 
+    /// Keeps a sentence for the user. What servers say of themselves goes through here, so their secrets go no further.
     fn tell(&self, what: &str) {
+        let what = self.redact(what);
         let name = show::line(&self.config.name);
         tracing::warn!(event = "mcp", server = %name, "an MCP server is not as it should be");
         let mut news = lock(&self.news);
@@ -257,7 +260,10 @@ impl Server {
 struct Running {
     link: Link,
     tools: Vec<Arc<dyn Tool>>,
-    service: Option<RunningService<RoleClient, Listener>>,
+    /// Runs until the connection is over.
+    service: JoinHandle<()>,
+    /// Ends the connection.
+    closing: Option<RunningServiceCancellationToken>,
     program: Option<Program>,
 }
 
@@ -273,20 +279,25 @@ impl Running {
                     Ok(service) => (service, Some(program)),
                     Err(error) => {
                         let why = program.end().await;
-                        return Err(server.redact(&format!("{error}{why}")));
+                        return Err(format!("{error}{why}"));
                     }
                 }
             }
             McpTransport::Http { url, headers } => {
-                let transport = http_transport(url, headers, host).await.map_err(|why| server.redact(&why))?;
+                let transport = http_transport(url, headers, host).await?;
                 let service = listener.clone().serve(transport).await;
-                (service.map_err(|error| server.redact(&error.to_string()))?, None)
+                (service.map_err(|error| error.to_string())?, None)
             }
         };
         let peer = service.peer().clone();
         let link = Link { peer, listener, gone: CancellationToken::new() };
-        let mut running = Self { link, tools: Vec::new(), service: Some(service), program };
-        running.watch();
+        let (closing, gone) = (Some(service.cancellation_token()), link.gone.clone());
+        let service = tokio::spawn(async move {
+            // However it ends, it is over.
+            let _ = service.waiting().await;
+            gone.cancel();
+        });
+        let mut running = Self { link, tools: Vec::new(), service, closing, program };
         match list(server, &running.link.peer).await {
             Ok(tools) => {
                 running.tools = tools;
@@ -294,30 +305,19 @@ impl Running {
             }
             Err(why) => {
                 let end = running.end().await;
-                Err(format!("its tools could not be listed: {}", server.redact(&format!("{why}{end}"))))
+                Err(format!("its tools could not be listed: {why}{end}"))
             }
         }
     }
 
-    /// Notices the end of the connection.
-    fn watch(&self) {
-        let (peer, gone) = (self.link.peer.clone(), self.link.gone.clone());
-        tokio::spawn(async move {
-            while !peer.is_transport_closed() {
-                tokio::select! {
-                    () = gone.cancelled() => return,
-                    () = tokio::time::sleep(WATCH) => {}
-                }
-            }
-            gone.cancel();
-        });
-    }
-
     /// Ends the connection and the process; tells what the process said last, if it said something.
     async fn end(&mut self) -> String {
-        if let Some(mut service) = self.service.take() {
+        if let Some(closing) = self.closing.take() {
+            closing.cancel();
             // A server that does not let go of its connection loses it with its process.
-            let _ = service.close_with_timeout(CLOSE).await;
+            if timeout(CLOSE, &mut self.service).await.is_err() {
+                self.service.abort();
+            }
         }
         self.link.lost();
         match self.program.take() {
@@ -335,9 +335,6 @@ fn behind_the_host(address: &str) -> Vec<String> {
     let parts = [&whole, query, url.path(), url.password().unwrap_or_default(), url.username()].map(str::to_owned);
     parts.into_iter().chain(url.query_pairs().map(|(_, value)| value.into_owned())).collect()
 }
-
-/// How often it is looked whether a connection is over.
-const WATCH: Duration = Duration::from_millis(100);
 
 /// Time for a connection to be closed.
 const CLOSE: Duration = Duration::from_millis(500);

@@ -10,7 +10,8 @@ use crate::{
     mcp::{call, names::tool_name, server::Server},
     model::ToolSpec,
     tool::{
-        CallView, PreparedCall, Progress, Tool, ToolContent, ToolContext, ToolFailure, ToolKind, ToolOutcome, show,
+        CallView, PreparedCall, Progress, Tool, ToolContent, ToolContext, ToolFailure, ToolKind, ToolOutcome,
+        args::wrong_permit, show,
     },
 };
 
@@ -133,7 +134,7 @@ impl PreparedCall for Call {
         progress: &dyn Progress,
     ) -> Result<ToolOutcome, ToolFailure> {
         let Action::Call { server, origin, tool, arguments, .. } = permit.into_action() else {
-            return Err(ToolFailure::Failed("the permit is for another kind of action".to_owned()));
+            return Err(wrong_permit());
         };
         if server != self.server.name() || origin != self.server.origin() {
             return Err(ToolFailure::Failed("the permit is for another server".to_owned()));

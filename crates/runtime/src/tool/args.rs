@@ -56,7 +56,7 @@ impl From<JailError> for ToolFailure {
 }
 
 /// The failure of a tool that was handed a permit for something else.
-pub(super) fn wrong_permit() -> ToolFailure {
+pub(crate) fn wrong_permit() -> ToolFailure {
     ToolFailure::Failed("the permit is for another kind of action".to_owned())
 }
 

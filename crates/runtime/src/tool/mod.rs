@@ -1,6 +1,6 @@
 //! What a tool is: a schema for the model, a call that is resolved to one exact action, and a run that needs that action's permit.
 
-mod args;
+pub(crate) mod args;
 mod change;
 mod content_search;
 mod converse;

@@ -143,8 +143,8 @@ pub(super) fn read_approval(row: &SqliteRow) -> Result<ApprovalRecord, StoreErro
             rule: row.try_get(4).map_err(store_error)?,
             ruling: match row.try_get(5).map_err(store_error)? {
                 0_i64 => Ruling::Allow,
-                1 => Ruling::Reject,
-                _ => return Err(corrupt("ruling")),
+                // Nothing runs by a row that says something else, and the other rows still count.
+                _ => Ruling::Reject,
             },
             session: session.into(),
             created_at_ms: row.try_get(7).map_err(store_error)?,
