@@ -34,6 +34,12 @@ pub enum JailError {
         /// The path as named.
         path: PathBuf,
     },
+    /// What the system shows of a process, as a file.
+    #[error("`{}` shows a running process and is no file of this session", path.display())]
+    Process {
+        /// The path as named.
+        path: PathBuf,
+    },
     /// A write below a read-only root.
     #[error("`{}` lies in a read-only directory", path.display())]
     ReadOnly {

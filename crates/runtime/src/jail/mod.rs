@@ -326,20 +326,20 @@ impl Files<'_> {
         Ok(Listing { entries, cut })
     }
 
-    /// Whether the rules forbid this real path.
+    /// Whether this real path is closed at every level: the rules forbid it, or it shows a process.
     #[must_use]
     pub fn is_forbidden(&self, real: &Path) -> bool {
-        self.forbidden.holds(real)
+        self.forbidden.holds(real) || is_process(real)
     }
 
     fn check_named(&self, path: &Path) -> Result<(), JailError> {
-        if self.is_forbidden(path) {
-            return Err(JailError::Forbidden { path: path.to_owned() });
-        }
-        Ok(())
+        self.check_real(path, path)
     }
 
     fn check_real(&self, path: &Path, real: &Path) -> Result<(), JailError> {
+        if is_process(real) {
+            return Err(JailError::Process { path: path.to_owned() });
+        }
         if self.is_forbidden(real) {
             return Err(JailError::Forbidden { path: path.to_owned() });
         }
@@ -360,6 +360,14 @@ impl Files<'_> {
             None => Err(JailError::Outside { path: path.to_owned() }),
         }
     }
+}
+
+/// Whether a path shows a process: its memory, its environment, what it has open. A session as wide as `/` reaches this very
+/// one, whose environment holds keys, and the system lets everybody look at himself.
+fn is_process(path: &Path) -> bool {
+    let Ok(below) = path.strip_prefix("/proc") else { return false };
+    let Some(first) = below.iter().next().and_then(|name| name.to_str()) else { return false };
+    matches!(first, "self" | "thread-self") || first.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// What commands may do in a root.

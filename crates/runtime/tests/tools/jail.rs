@@ -4,10 +4,6 @@ use std::{
     fs,
     os::unix::fs::{PermissionsExt, symlink},
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
 };
 
 use serde_json::json;
@@ -226,54 +222,144 @@ fn a_write_happens_only_to_what_it_was_prepared_for() {
     assert!(files.write_atomic(&bench.locate("."), b"x", Replaces::Nothing, Links::Follow).is_err());
 }
 
-/// A background process swaps a name between the check and the write.
-#[test]
-fn swapped_names_never_lead_a_write_outside() {
+/// FIL-05: another process swaps names between the look and the write. Ten thousand writes by the tools themselves, and not
+/// one lands or reads outside.
+#[tokio::test]
+async fn fil_05_ten_thousand_writes_beside_a_process_that_swaps_names() {
+    const WRITES: usize = 10_000;
     let bench = Bench::in_memory();
     fs::create_dir(bench.inside.join("real")).expect("real");
-    let stop = Arc::new(AtomicBool::new(false));
-    let swapper = {
-        let (inside, outside, stop) = (bench.inside.clone(), bench.outside.clone(), stop.clone());
-        std::thread::spawn(move || {
-            while !stop.load(Ordering::Relaxed) {
-                swap(&inside, &outside);
-            }
-        })
-    };
-    let files = bench.context.jail.files(&bench.context.rules);
+    let out = bench.outside.display();
+    // Each `mv` is one rename: at any moment the name is a file, a link that leads out, or nothing.
+    let script = format!(
+        "while :; do ln -sfn '{out}/secret' l; mv -fT l f; rm -f f; echo x >f; ln -sfn '{out}' m; mv -T m d; rm -f d; \
+         mv -T real d; mv -T d real; done 2>/dev/null"
+    );
+    let mut swapper = std::process::Command::new("/bin/sh");
+    let mut swapper = swapper.args(["-c", &script]).current_dir(&bench.inside).spawn().expect("a shell");
     let (mut written, mut refused) = (0, 0);
-    for round in 0..3000_u32 {
-        for name in ["f", "d/secret"] {
-            let path = bench.locate(name);
-            let replaces = match files.read_bounded(&path, 1000) {
-                Ok(old) => {
-                    assert_ne!(old, b"do not touch", "nothing outside is read");
-                    Replaces::Content(digest(&old))
-                }
-                Err(_) => Replaces::Nothing,
-            };
-            match files.write_atomic(&path, round.to_string().as_bytes(), replaces, Links::Follow) {
-                Ok(()) => written += 1,
-                Err(_) => refused += 1,
-            }
+    for round in 0..WRITES {
+        let path = ["f", "d/secret", "d/new/deep", "f"].get(round % 4).expect("one of four");
+        let content = round.to_string();
+        match bench.call("file_write", json!({ "path": path, "content": content })).await {
+            Ok(outcome) => written += usize::from(!outcome.failed),
+            Err(_) => refused += 1,
+        }
+        if let Ok(read) = bench.call("file_read", json!({ "path": path })).await {
+            assert!(!read.model_text.contains("do not touch"), "what lies outside was read: {}", read.model_text);
         }
     }
-    stop.store(true, Ordering::Relaxed);
-    swapper.join().expect("swapper");
+    swapper.kill().expect("killed");
+    swapper.wait().expect("reaped");
+    assert_eq!(written + refused, WRITES);
     assert!(written > 0 && refused > 0, "both sides of the race were seen: {written} written, {refused} refused");
     bench.secret_is_safe();
 }
 
-fn swap(inside: &Path, outside: &Path) {
-    // Failures are other moments of the same race.
-    let _ = fs::remove_file(inside.join("f"));
-    let _ = symlink(outside.join("secret"), inside.join("f"));
-    let _ = fs::remove_file(inside.join("d"));
-    let _ = symlink(outside, inside.join("d"));
-    let _ = fs::remove_file(inside.join("f"));
-    let _ = fs::write(inside.join("f"), "plain");
-    let _ = fs::remove_file(inside.join("d"));
-    let _ = symlink("real", inside.join("d"));
+/// A hard link is one more name of a file, and nothing tells it from the first: a write replaces the name and leaves the
+/// file that others reach alone. A command cannot make one to a file outside.
+#[tokio::test]
+async fn a_hard_link_to_a_file_outside_does_not_carry_a_write_out() {
+    let bench = Bench::new();
+    let hard = bench.inside.join("hard");
+    fs::hard_link(bench.outside.join("secret"), &hard).expect("link");
+    bench.call("file_write", json!({ "path": "hard", "content": "owned" })).await.expect("written");
+    assert_eq!(fs::read_to_string(&hard).expect("hard"), "owned");
+    bench.secret_is_safe();
+    fs::remove_file(&hard).expect("removed");
+    fs::hard_link(bench.outside.join("secret"), &hard).expect("link");
+    bench.call("file_edit", json!({ "path": "hard", "old_text": "not", "new_text": "please" })).await.expect("edited");
+    assert_eq!(fs::read_to_string(&hard).expect("hard"), "do please touch");
+    bench.secret_is_safe();
+}
+
+/// Names that are no plain names, and places of the kernel that are no files: each tool refuses each of them.
+#[tokio::test]
+async fn names_and_places_that_are_no_files_are_refused_by_every_tool() {
+    let bench = Bench::with(|_, (roots, _)| {
+        // The widest session there is: nothing is kept out by its directory.
+        roots.push(Root::new("/".into(), RootKind::Additional));
+    });
+    let component = "x".repeat(256);
+    let long = format!("{}/f", "x/".repeat(2500));
+    let deep = format!("{}f", "d/".repeat(2000));
+    for path in [
+        "/dev/zero",
+        "/dev/null",
+        "/dev/tty",
+        "/proc/self/mem",
+        "/proc/self/environ",
+        "/proc/self/task/self/environ",
+        "/proc/thread-self/environ",
+        "/proc/1/environ",
+        "/proc/self/root/etc/hostname",
+        "/proc/self/fd/0",
+        "/proc/self/fd/1",
+        "/proc/self/cwd",
+        "/proc/self/task/self",
+        "a\0b",
+        "f\0.txt",
+        &component,
+        &long,
+        &deep,
+    ] {
+        for (tool, arguments) in [
+            ("file_write", json!({ "path": path, "content": "x" })),
+            ("file_edit", json!({ "path": path, "old_text": "a", "new_text": "b" })),
+            ("file_read", json!({ "path": path })),
+            ("content_search", json!({ "pattern": "x", "path": path })),
+            ("deliver_file", json!({ "path": path })),
+        ] {
+            // Making two thousand directories is no escape, only odd: nothing of it exists for the others.
+            if path == deep && tool == "file_write" {
+                continue;
+            }
+            bench.failure(tool, arguments).await;
+        }
+    }
+    // Nor by a link of the project, or by a search from above.
+    symlink("/proc/self", bench.inside.join("me")).expect("link");
+    bench.failure("file_read", json!({ "path": "me/environ" })).await;
+    bench.failure("list_dir", json!({ "path": "/proc/self" })).await;
+    let own = std::process::id().to_string();
+    assert!(
+        !bench.text("list_dir", json!({ "path": "/proc" })).await.lines().any(|line| line.trim_end_matches('/') == own)
+    );
+    bench.secret_is_safe();
+}
+
+/// FIL-15: names that look alike are other names, except where the file system itself takes them for the same.
+#[tokio::test]
+async fn fil_15_lookalikes_are_other_names() {
+    let arrange = |fold: bool| {
+        move |inside: &Path, (_, rules): &mut (Vec<Root>, zeroclaw_policy::Ruleset)| {
+            rules.fold_case = fold;
+            rules.forbidden_paths = vec![inside.join(".zeroclaw/config.toml"), inside.join("\u{e9}t\u{e9}")];
+        }
+    };
+    for fold in [false, true] {
+        let bench = Bench::with(arrange(fold));
+        for name in
+            [".zeroclaw/config.toml", ".ZeroClaw/Config.toml", "\u{e9}t\u{e9}", "e\u{301}te\u{301}", "c\u{43e}nfig"]
+        {
+            bench.write(name, "kept");
+        }
+        for (path, forbidden) in [
+            (".zeroclaw/config.toml", true),
+            (".ZeroClaw/Config.toml", fold),
+            ("\u{e9}t\u{e9}", true),
+            ("\u{c9}T\u{c9}", fold),
+            // Letters of another script, and another spelling of the same accent: other files on this system.
+            (".zer\u{43e}claw/config.toml", false),
+            ("c\u{43e}nfig", false),
+            ("e\u{301}te\u{301}", false),
+        ] {
+            let call = bench.call("file_write", json!({ "path": path, "content": "new" })).await;
+            let refused = call.as_ref().is_err_and(|failure| failure.to_string().contains("forbidden"));
+            assert_eq!(refused, forbidden, "{path:?} with folding {fold}: {call:?}");
+        }
+        assert_eq!(fs::read_to_string(bench.inside.join(".zeroclaw/config.toml")).expect("file"), "kept");
+    }
 }
 
 #[test]
