@@ -9,13 +9,22 @@ mod cases_cancel;
 #[cfg(test)]
 mod cases_content;
 #[cfg(test)]
+#[cfg(unix)]
+mod cases_files;
+#[cfg(test)]
 mod cases_framing;
 #[cfg(test)]
 mod cases_handshake;
 #[cfg(test)]
 mod cases_permissions;
 #[cfg(test)]
+#[cfg(target_os = "linux")]
+mod cases_privilege;
+#[cfg(test)]
 mod cases_sessions;
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod cases_shell;
 #[cfg(test)]
 mod cases_stdout;
 #[cfg(test)]

@@ -5,6 +5,20 @@
 use serde_json::json;
 use zeroclaw_e2e::{Lab, answer_text, initialize, prompt};
 
+/// Whether anything can be confined here; where it must be, a system that cannot is a failure.
+pub(crate) async fn confines() -> bool {
+    let doctor = Lab::new().command("zeroclaw").arg("doctor").output().await.unwrap();
+    if String::from_utf8_lossy(&doctor.stdout).contains("landlock ABI") {
+        return true;
+    }
+    assert!(
+        std::env::var_os("ZEROCLAW_REQUIRE_SANDBOX").is_none(),
+        "ZEROCLAW_REQUIRE_SANDBOX is set, and there is none"
+    );
+    eprintln!("SKIPPED, AS NOTHING CAN BE CONFINED HERE");
+    false
+}
+
 /// A sandbox that was configured and is missing silently became none.
 #[tokio::test]
 async fn a_configured_sandbox_that_is_missing_opens_no_session() {
@@ -20,13 +34,7 @@ async fn a_configured_sandbox_that_is_missing_opens_no_session() {
 /// At every level a command keeps off our own configuration, and what it leaves in its temporary directory goes with the session.
 #[tokio::test]
 async fn commands_are_confined_without_being_asked_to() {
-    let doctor = Lab::new().command("zeroclaw").arg("doctor").output().await.unwrap();
-    if !String::from_utf8_lossy(&doctor.stdout).contains("landlock ABI") {
-        assert!(
-            std::env::var_os("ZEROCLAW_REQUIRE_SANDBOX").is_none(),
-            "ZEROCLAW_REQUIRE_SANDBOX is set, and there is none"
-        );
-        eprintln!("SKIPPED, AS NOTHING CAN BE CONFINED HERE");
+    if !confines().await {
         return;
     }
     let config = "[autonomy]\nlevel = \"full\"\n";
