@@ -47,7 +47,10 @@ pub(crate) struct Profile {
 /// What a request in flight is, for those that want to cancel it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InFlight {
+    /// A prompt of this live session.
     Prompt(Arc<str>),
+    /// Another request that this live session has to answer.
+    Session(Arc<str>),
     Other,
 }
 
@@ -149,18 +152,49 @@ impl Client {
         }
     }
 
+    /// Notes who has to answer a request: it is asked for by [`Self::fail_all_of`].
+    pub(crate) fn hand_to(&self, id: &RequestId, session: &Arc<str>) {
+        if let Some(entry @ InFlight::Other) = lock(&self.in_flight).get_mut(id) {
+            *entry = InFlight::Session(Arc::clone(session));
+        }
+    }
+
+    /// Answers a request whose handling has panicked, unless it is answered already.
+    pub(crate) fn fail(&self, id: &RequestId) {
+        self.respond::<()>(id, Err(&CallError::panicked()));
+    }
+
+    /// The same for everything that a live session has to answer. The session is known by the place of its id in the
+    /// memory: there may be a later one with the same id.
+    pub(crate) fn fail_all_of(&self, session: &Arc<str>) {
+        let open: Vec<RequestId> = {
+            let in_flight = lock(&self.in_flight);
+            let of_it = in_flight.iter().filter(|(_, what)| match what {
+                InFlight::Prompt(of) | InFlight::Session(of) => Arc::ptr_eq(of, session),
+                InFlight::Other => false,
+            });
+            of_it.map(|(id, _)| id.clone()).collect()
+        };
+        for id in open {
+            self.fail(&id);
+        }
+    }
+
     /// The request with this raw id, while it is in flight.
     pub(crate) fn find(&self, raw: &RawValue) -> Option<(RequestId, InFlight)> {
         let in_flight = lock(&self.in_flight);
         in_flight.iter().find(|(id, _)| id.as_json() == raw.get()).map(|(id, what)| (id.clone(), what.clone()))
     }
 
-    /// Answers a request.
+    /// Answers a request, unless it is answered already: after a panic there may be two that want to.
     pub(crate) fn respond<T: Serialize>(&self, id: &RequestId, outcome: Result<&T, &CallError>) {
         // Held over the write: whoever has read the answer may use its id again, and whoever waits for the last answer
         // finds it written.
         let mut in_flight = lock(&self.in_flight);
-        in_flight.remove(id);
+        if !in_flight.contains_key(id) {
+            tracing::warn!("a second answer to a request was held back");
+            return;
+        }
         match outcome {
             Ok(result) => self.write(|out| {
                 if let Err(error) = encode_result(out, id, result) {
@@ -171,6 +205,8 @@ impl Client {
             }),
             Err(error) => self.write(|out| encode_error(out, Some(id), &error.to_wire(self.errors()))),
         }
+        // After the write: what panics in it has written nothing, and the request is still there to be failed.
+        in_flight.remove(id);
         if in_flight.is_empty() {
             self.idle.notify_waiters();
         }

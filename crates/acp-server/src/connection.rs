@@ -1,8 +1,12 @@
 //! One client's calls: reads frames in order, checks them, hands session inputs to their sessions in that order.
 
-use std::sync::Arc;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
+use futures::FutureExt as _;
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 use zeroclaw_acp_protocol::{
@@ -383,9 +387,9 @@ impl ClientConnection {
             Some(cwd) => Some(std::path::PathBuf::from(cwd)),
             None => None,
         };
-        let (server, client, id) = (Arc::clone(&self.server), Arc::clone(&self.client), id.clone());
+        let server = Arc::clone(&self.server);
         // Reading a page waits for the disk; nothing else of this connection should.
-        tokio::spawn(async move {
+        self.answer_later(id, |client, id| async move {
             let canonical = match workspace {
                 Some(path) => Some(tokio::fs::canonicalize(&path).await.unwrap_or(path)),
                 None => None,
@@ -405,8 +409,8 @@ impl ClientConnection {
         if ![AUTH_METHOD, TERMINAL_METHOD].contains(&params.method_id.as_str()) {
             return Err(CallError::params("there is no such authentication method"));
         }
-        let (server, client, id) = (Arc::clone(&self.server), Arc::clone(&self.client), id.clone());
-        tokio::spawn(async move {
+        let server = Arc::clone(&self.server);
+        self.answer_later(id, |client, id| async move {
             let renewed = server.renew_logins(Stored::Kept).await;
             let ready = renewed.and_then(|()| match server.agents().default_entry().map(|entry| entry.access) {
                 Some(ModelAccess::MissingKey) => {
@@ -428,14 +432,29 @@ impl ClientConnection {
         if !self.server.has_logins() {
             return Err(CallError::new(ErrorKind::MethodNotFound, "nothing is stored that could be removed"));
         }
-        let (server, client, id) = (Arc::clone(&self.server), Arc::clone(&self.client), id.clone());
-        tokio::spawn(async move {
+        let server = Arc::clone(&self.server);
+        self.answer_later(id, |client, id| async move {
             match server.renew_logins(Stored::Forgotten).await {
                 Ok(()) => client.respond(&id, Ok(&Empty {})),
                 Err(error) => client.respond::<()>(&id, Err(&error)),
             }
         });
         Ok(())
+    }
+
+    /// Answers a request in a task of its own, whatever happens there.
+    fn answer_later<F>(&self, id: &RequestId, answer: impl FnOnce(Arc<Client>, RequestId) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let answering = AssertUnwindSafe(answer(Arc::clone(&self.client), id.clone()));
+        let (client, id) = (Arc::clone(&self.client), id.clone());
+        tokio::spawn(async move {
+            if answering.catch_unwind().await.is_err() {
+                tracing::error!(id = id.as_json(), "a request panicked");
+                client.fail(&id);
+            }
+        });
     }
 
     fn refuse(&self, error: &FrameError) {
@@ -448,11 +467,22 @@ impl ClientConnection {
 #[async_trait]
 impl Connection for ClientConnection {
     async fn line(&mut self, line: &[u8]) {
-        match Frame::parse(line) {
+        let frame = Frame::parse(line);
+        let asked = match &frame {
+            Ok(Frame::Request { id, .. }) => Some(id.clone()),
+            Ok(Frame::Notification { .. } | Frame::Response { .. }) | Err(_) => None,
+        };
+        let taken = catch_unwind(AssertUnwindSafe(|| match frame {
             Ok(Frame::Request { id, method, params }) => self.request(id, &method, params),
             Ok(Frame::Notification { method, params }) => self.notification(&method, params),
             Ok(Frame::Response { id, outcome }) => self.client.answered(&id, outcome),
             Err(error) => self.refuse(&error),
+        }));
+        if taken.is_err() {
+            tracing::error!(size = line.len(), "the handling of a message panicked");
+            if let Some(id) = asked {
+                self.client.fail(&id);
+            }
         }
     }
 

@@ -30,6 +30,11 @@ impl CallError {
         Self { kind: ErrorKind::SessionNotFound, message: "Session not found".to_owned(), session: Some(shown) }
     }
 
+    /// What was to answer has panicked; the log says where.
+    pub(crate) fn panicked() -> Self {
+        Self::new(ErrorKind::Internal, "internal error")
+    }
+
     pub(crate) fn busy(id: &str) -> Self {
         let message = "a turn is already running in this session".to_owned();
         Self { kind: ErrorKind::SessionBusy, message, session: Some(id.to_owned()) }

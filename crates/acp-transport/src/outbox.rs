@@ -1,7 +1,10 @@
 //! What waits to be written to one client: a byte queue that any number of producers append whole messages to, in order.
 //! Appending never blocks; past the high mark producers are told to wait, and those that must not wait (responses) need not.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use tokio::sync::Notify;
 
@@ -63,8 +66,14 @@ impl Outbox {
         if state.closed || state.reader_gone {
             return Flow::Ready;
         }
-        let was_empty = state.pending.is_empty();
-        write(&mut state.pending);
+        let before = state.pending.len();
+        let was_empty = before == 0;
+        // Half a message would take the next one with it.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| write(&mut state.pending))) {
+            state.pending.truncate(before);
+            drop(state);
+            resume_unwind(panic);
+        }
         let full = state.pending.len() > self.0.high;
         let wake = was_empty && !state.pending.is_empty();
         drop(state);
@@ -175,6 +184,24 @@ mod tests {
         assert!(reader.take(&mut taken).await);
         assert_eq!(taken, b"c\n");
         assert!(!reader.take(&mut taken).await);
+    }
+
+    // Half a message stood in front of the next one, and the client could read neither.
+    #[tokio::test]
+    async fn a_panic_while_a_message_is_written_leaves_nothing_of_it() {
+        let (outbox, mut reader) = Outbox::new(100);
+        assert_eq!(outbox.append(|buffer| buffer.extend_from_slice(b"a\n")), Flow::Ready);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            outbox.append(|buffer| {
+                buffer.extend_from_slice(b"half");
+                panic!("a panic that this test wants");
+            })
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(outbox.append(|buffer| buffer.extend_from_slice(b"b\n")), Flow::Ready);
+        let mut taken = Vec::new();
+        assert!(reader.take(&mut taken).await);
+        assert_eq!(taken, b"a\nb\n");
     }
 
     #[tokio::test]

@@ -2,6 +2,7 @@
 //! It waits for nothing but its own opening and end, so that an input is never held up by a turn or by a client.
 
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -10,6 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures::FutureExt as _;
 use serde_json::value::RawValue;
 use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -22,7 +24,7 @@ use zeroclaw_runtime::{model::Message, turn::Flow};
 use zeroclaw_session_store::{EventKind, StoreError};
 
 use super::{
-    attach, copy,
+    Pump, attach, copy,
     live::{Input, LiveSession, Untaken},
     open::{self, Opened, Opening},
     turn::{Asked, Presented, TurnDone, TurnScene},
@@ -43,10 +45,40 @@ const MAX_EVENTS: usize = 256;
 
 /// Enters a session into the table and opens it in a task of its own, so that no other session waits for its files.
 pub(crate) fn start(server: &Arc<Shared>, id: Arc<str>, opening: Opening) -> Arc<LiveSession> {
-    let (live, inputs) = LiveSession::new(id, Arc::clone(opening.client()), opening.after());
+    let opener = Arc::clone(opening.client());
+    let (live, inputs) = LiveSession::new(id, Arc::clone(&opener), opening.after());
+    opener.hand_to(opening.request(), &live.id);
     server.enter(&live);
-    tokio::spawn(run(Arc::clone(server), Arc::clone(&live), inputs, opening));
+    guard(server, &live, opener, run(Arc::clone(server), Arc::clone(&live), inputs, opening));
     live
+}
+
+/// Runs a session in a task of its own. A panic that nothing inside of it takes is its end: it can be loaded again, and
+/// whoever waits for an answer of it gets one.
+fn guard(
+    server: &Arc<Shared>,
+    live: &Arc<LiveSession>,
+    opener: Arc<Client>,
+    life: impl Future<Output = ()> + Send + 'static,
+) {
+    let (server, live) = (Arc::clone(server), Arc::clone(live));
+    tokio::spawn(async move {
+        if AssertUnwindSafe(life).catch_unwind().await.is_ok() {
+            return;
+        }
+        tracing::error!(session = %live.id, "a session panicked and has ended");
+        // What it had begun runs in tasks of their own.
+        live.cancel();
+        if let Some(store) = server.durable() {
+            match AssertUnwindSafe(store.release(&live.id)).catch_unwind().await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) | Err(_) => tracing::warn!(session = %live.id, "a session could not be released"),
+            }
+        }
+        server.leave(&live);
+        live.ended.cancel();
+        live.fail_all(Some(&opener));
+    });
 }
 
 async fn run(server: Arc<Shared>, live: Arc<LiveSession>, mut inputs: mpsc::Receiver<Input>, opening: Opening) {
@@ -75,23 +107,25 @@ pub(crate) fn remove(
 ) {
     let (live, mut inputs) = LiveSession::new(id, Arc::clone(&client), after.as_ref());
     live.closes();
+    client.hand_to(&request, &live.id);
     server.enter(&live);
-    let server = Arc::clone(server);
-    tokio::spawn(async move {
+    let (shared, entered, opener) = (Arc::clone(server), Arc::clone(&live), Arc::clone(&client));
+    let life = async move {
         if let Some(before) = after {
             before.shut_down();
             before.ended().await;
         }
-        let deleted = copy::delete(&server, &live.id).await;
+        let deleted = copy::delete(&shared, &live.id).await;
         inputs.close();
-        server.leave(&live);
+        shared.leave(&live);
         live.ended.cancel();
         match deleted {
             Ok(()) => client.respond(&request, Ok(&Empty {})),
             Err(error) => client.respond::<()>(&request, Err(&error)),
         }
         too_late(&live, inputs).await;
-    });
+    };
+    guard(server, &entered, opener, life);
 }
 
 /// Answers what waited when the session ended.
@@ -141,6 +175,16 @@ struct Actor {
     welcomed: Arc<AtomicBool>,
     /// Given back at the end, before anybody is told of the end.
     slot: Option<Slot>,
+    _output: OpenOutput,
+}
+
+/// Ends a session's output, in whatever way the session ends.
+struct OpenOutput(Arc<Pump>);
+
+impl Drop for OpenOutput {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 /// How the actor goes on after an input.
@@ -160,6 +204,7 @@ impl Actor {
     fn new(live: Arc<LiveSession>, opened: Opened, inputs: mpsc::Receiver<Input>) -> Self {
         let welcomed = Arc::new(AtomicBool::new(opened.welcome.is_none()));
         let mut actor = Self {
+            _output: OpenOutput(Arc::clone(&opened.scene.pump)),
             live,
             scene: opened.scene,
             inputs,
@@ -184,14 +229,16 @@ impl Actor {
 
     /// Runs to the end and gives back what was not taken.
     async fn run(mut self) -> mpsc::Receiver<Input> {
+        let broken = self.scene.pump.broken().clone();
         let goodbye = loop {
             let patience = self.patience();
             let next = tokio::select! {
                 // What was handed over before the end is still taken: it is answered like everything else.
                 biased;
                 done = Self::turn_done(&mut self.running), if self.running.is_some() => self.after_turn(done),
+                () = broken.cancelled() => Next::End(None),
                 input = self.inputs.recv() => match input {
-                    Some(input) => self.take(input),
+                    Some(input) => self.take_safely(input),
                     None => Next::End(None),
                 },
                 () = self.live.alone_for(patience), if !self.expired => self.nobody_came(),
@@ -223,6 +270,21 @@ impl Actor {
         running.cancel.cancel();
         self.expired = true;
         Next::Stay
+    }
+
+    /// Takes an input. One that panics is answered with an error and changes nothing for those behind it.
+    fn take_safely(&mut self, input: Input) -> Next {
+        let asked = input.request().map(|(client, id)| (Arc::clone(client), id.clone()));
+        if let Ok(next) = catch_unwind(AssertUnwindSafe(|| self.take(input))) {
+            return next;
+        }
+        tracing::error!(session = %self.live.id, "an input of a session panicked");
+        if let Some((client, id)) = asked {
+            self.live.answered(&client, &id);
+            client.fail(&id);
+        }
+        // Nobody would close a session that nobody could be shown.
+        if self.welcomed.load(Ordering::Acquire) { Next::Stay } else { Next::End(None) }
     }
 
     fn take(&mut self, input: Input) -> Next {
@@ -272,10 +334,19 @@ impl Actor {
     }
 
     fn after_turn(&mut self, done: Option<TurnDone>) -> Next {
+        let known = done.is_some();
         if let Some(running) = self.running.take() {
-            self.settle(&running.asked, done);
+            self.settle_safely(&running.asked, done);
         }
-        self.end_when_stopped()
+        // Nobody knows how far a turn was stored whose own bookkeeping panicked; what opens the session again sees.
+        if known { self.end_when_stopped() } else { Next::End(None) }
+    }
+
+    fn settle_safely(&mut self, asked: &Asked, done: Option<TurnDone>) {
+        if catch_unwind(AssertUnwindSafe(|| self.settle(asked, done))).is_err() {
+            tracing::error!(session = %self.live.id, "the answer to a prompt panicked");
+            asked.client.fail(&asked.id);
+        }
     }
 
     /// Takes over what a turn leaves, then answers: a prompt that follows the answer finds the session free.
@@ -423,7 +494,7 @@ impl Actor {
         if let Some(running) = self.running.take() {
             running.cancel.cancel();
             let done = running.task.await.ok();
-            self.settle(&running.asked, done);
+            self.settle_safely(&running.asked, done);
         }
         self.scene.mcp.servers().stop().await;
         // Nothing is taken from here on; what waits is answered by whoever gets it back.
@@ -442,6 +513,10 @@ impl Actor {
         // Whoever is told of the end finds the place free.
         drop(self.slot.take());
         self.live.ended.cancel();
+        if self.scene.pump.broken().is_cancelled() {
+            // Answers that were to follow what was said before are lost with it.
+            self.live.fail_all(None);
+        }
         let unsaved =
             CallError::new(ErrorKind::Internal, "the session has ended, but its last turns could not be saved");
         match goodbye {

@@ -92,6 +92,24 @@ pub(crate) enum Input {
     Commands,
 }
 
+impl Input {
+    /// The request that it answers, if it does.
+    pub(super) fn request(&self) -> Option<(&Arc<Client>, &RequestId)> {
+        match self {
+            Self::Prompt { client, id, .. }
+            | Self::Close { client, id }
+            | Self::Stop { client, id }
+            | Self::Event { client, id: Some(id), .. }
+            | Self::Welcome { client, id, .. }
+            | Self::Attach { client, id, .. }
+            | Self::SetMode { client, id, .. }
+            | Self::SetOption { client, id, .. }
+            | Self::Unshown { client, id, .. } => Some((client, id)),
+            Self::Event { id: None, .. } | Self::Commands => None,
+        }
+    }
+}
+
 /// Why an input was not taken.
 #[derive(Debug)]
 pub(crate) enum Untaken {
@@ -141,7 +159,8 @@ impl LiveSession {
     ) -> (Arc<Self>, mpsc::Receiver<Input>) {
         let (inputs, receiver) = mpsc::channel(MAILBOX);
         let live = Self {
-            id,
+            // A copy of its own: its place in the memory tells this session from a later one with the same id.
+            id: Arc::from(&*id),
             inputs,
             holders: Mutex::new(vec![client]),
             touched: Mutex::new(Instant::now()),
@@ -168,6 +187,9 @@ impl LiveSession {
 
     /// Hands over an input, or gives it back.
     pub(crate) fn send(&self, input: Input) -> Result<(), Untaken> {
+        if let Some((client, id)) = input.request() {
+            client.hand_to(id, &self.id);
+        }
         self.inputs.try_send(input).map_err(|error| match error {
             mpsc::error::TrySendError::Full(input) => Untaken::Full(input),
             mpsc::error::TrySendError::Closed(input) => Untaken::Ended(input),
@@ -181,6 +203,16 @@ impl LiveSession {
         lock(&self.prompts).push(pending);
         self.send(Input::Prompt { client: Arc::clone(&client), id: id.clone(), raw, cancel })
             .inspect_err(|_| self.answered(&client, &id))
+    }
+
+    /// It has panicked: everybody who waits for an answer of it gets one.
+    pub(super) fn fail_all(&self, opener: Option<&Arc<Client>>) {
+        let mut clients = lock(&self.holders).clone();
+        clients.extend(opener.cloned());
+        clients.extend(lock(&self.prompts).drain(..).map(|pending| pending.client));
+        for client in clients {
+            client.fail_all_of(&self.id);
+        }
     }
 
     /// Takes note that a prompt is answered.

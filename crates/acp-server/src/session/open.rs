@@ -290,6 +290,7 @@ fn scene(
         system_prompt,
         spent: Mutex::new(spent),
         remembered: Mutex::new(Remembered::new()),
+        open_calls: Mutex::default(),
         position: AtomicU64::new(standing.position),
         titled: AtomicBool::new(standing.has_title),
     })

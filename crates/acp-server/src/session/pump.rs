@@ -4,6 +4,7 @@
 
 use std::{
     fmt,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     path::Path,
     sync::{
         Arc, Mutex,
@@ -12,9 +13,11 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures::FutureExt as _;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, futures::Notified, oneshot};
+use tokio_util::sync::CancellationToken;
 use zeroclaw_acp_protocol::{ContentBlock, GatedUpdate, NoticeSeverity, RequestId, SessionUpdate, UpdateFrame};
 use zeroclaw_runtime::turn::Flow;
 use zeroclaw_session_store::{
@@ -137,6 +140,8 @@ struct Queue {
     arena: Vec<u8>,
     items: Vec<Item>,
     closed: bool,
+    /// The task has ended: nobody takes anything any more.
+    dead: bool,
 }
 
 /// A session's output. Shared by its actor, its turn and its tools.
@@ -150,6 +155,8 @@ pub(crate) struct Pump {
     room: Notify,
     /// Woken when a client has come.
     joined: Notify,
+    /// Cancelled when the task has panicked.
+    broken: CancellationToken,
     /// Clients may go and come back.
     lingers: AtomicBool,
     clients: Mutex<Vec<Arc<Client>>>,
@@ -171,6 +178,7 @@ impl Pump {
             filled: Notify::new(),
             room: Notify::new(),
             joined: Notify::new(),
+            broken: CancellationToken::new(),
             lingers: AtomicBool::new(false),
             clients: Mutex::default(),
         });
@@ -180,7 +188,14 @@ impl Pump {
             seq: last_seq,
             pump: Arc::clone(&pump),
         };
-        tokio::spawn(worker.run());
+        let guarded = Arc::clone(&pump);
+        tokio::spawn(async move {
+            if AssertUnwindSafe(worker.run()).catch_unwind().await.is_err() {
+                tracing::error!(session = %guarded.session, "the output of a session panicked");
+                guarded.broken.cancel();
+            }
+            guarded.die();
+        });
         pump
     }
 
@@ -261,9 +276,16 @@ impl Pump {
     ) -> Flow {
         let mut queue = lock(&self.queue);
         let before = queue.arena.len();
-        encode(&mut queue.arena);
+        // Half an event would be taken for the beginning of the next one.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| encode(&mut queue.arena))) {
+            queue.arena.truncate(before);
+            drop(queue);
+            resume_unwind(panic);
+        }
         let len = queue.arena.len() - before;
-        if len > 0 {
+        if queue.dead {
+            queue.arena.clear();
+        } else if len > 0 {
             queue.items.push(Item::Event { len, kind, turn, apart });
         }
         let full = queue.arena.len() > HIGH;
@@ -276,7 +298,14 @@ impl Pump {
     }
 
     fn push(&self, item: Item) {
-        lock(&self.queue).items.push(item);
+        let mut queue = lock(&self.queue);
+        if queue.dead {
+            // The item goes behind the lock: what it carries may have something to say when it is dropped.
+            drop(queue);
+            return;
+        }
+        queue.items.push(item);
+        drop(queue);
         self.filled.notify_one();
     }
 
@@ -392,6 +421,25 @@ impl Pump {
         }
     }
 
+    /// The task has ended: what waits is given up, and nothing is taken any more.
+    fn die(&self) {
+        let items = {
+            let mut queue = lock(&self.queue);
+            queue.arena = Vec::new();
+            queue.closed = true;
+            queue.dead = true;
+            std::mem::take(&mut queue.items)
+        };
+        // Whoever waits for one of them learns that it is gone.
+        drop(items);
+        self.room.notify_waiters();
+    }
+
+    /// Cancelled when the session cannot tell anybody anything any more, because its task has panicked.
+    pub(super) fn broken(&self) -> &CancellationToken {
+        &self.broken
+    }
+
     /// Ends the task once everything is written.
     pub(crate) fn close(&self) {
         lock(&self.queue).closed = true;
@@ -460,7 +508,6 @@ impl Worker {
             let saved = self.ledger.pay(pressing).await;
             self.deliver(steps, saved).await;
         }
-        self.pump.room.notify_waiters();
     }
 
     /// Numbers the events and enters everything into the ledger.
@@ -648,3 +695,6 @@ impl Worker {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,7 +14,7 @@ use futures::FutureExt as _;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 use zeroclaw_acp_protocol::{
-    ContentBlock, ErrorKind, NoticeSeverity, RequestId, SessionUpdate, UsageCost,
+    CallStatus, ContentBlock, ErrorKind, NoticeSeverity, RequestId, SessionUpdate, UsageCost,
     params::{ClientCapabilities, OptionValue, SystemPrompt},
     result::{
         ConfigKind, ConfigOptionsResult, LoadSessionResult, Meta, NewSessionResult, PromptMeta, PromptResult,
@@ -23,7 +23,10 @@ use zeroclaw_acp_protocol::{
 };
 use zeroclaw_runtime::{
     model::Message,
-    turn::{Agent, Flow, Remembered, StopReason, TurnError, TurnEvent, TurnInput, TurnOutcome, TurnSink, run_turn},
+    turn::{
+        Agent, CallStatus as CallState, Flow, Remembered, StopReason, TurnError, TurnEvent, TurnInput, TurnOutcome,
+        TurnSink, run_turn,
+    },
 };
 use zeroclaw_session_store::{Batch, EventKind, MessageRecord, SessionPatch, TurnEnd, TurnStart, TurnState};
 
@@ -68,6 +71,8 @@ pub(super) struct TurnScene {
     pub(super) mcp: SessionMcp,
     /// The "always" answers that count: the session's own, and as of the last turn those of its agent and directory.
     pub(super) remembered: Mutex<Remembered>,
+    /// The calls of the running turn that have no final state: id and tool.
+    pub(super) open_calls: Mutex<Vec<(String, String)>>,
     /// Position of the next message in the store.
     pub(super) position: AtomicU64,
     /// Whether the session has a title; the first turn gives it one.
@@ -150,24 +155,31 @@ impl TurnScene {
             Ok(taken) => taken,
             Err(error) => return TurnDone { history, began: false, notes, answer: Err(error) },
         };
-        let title = title(&taken.text);
-        self.begin(turn, &taken, &asked);
         let before = history.clone();
         let length = before.len();
+        let mut began = false;
         let running = async {
-            match command {
+            let title = title(&taken.text);
+            self.begin(turn, &taken, &asked, &mut began);
+            let outcome = match command {
                 Some(command) => Ok(self.obey(turn, &command)),
                 None => self.run_model(turn, taken.text, notes, &mut history, &asked.client, cancel).await,
-            }
+            };
+            self.title(turn, title);
+            outcome
         };
         let outcome = AssertUnwindSafe(running).catch_unwind().await.unwrap_or_else(|_| {
             tracing::error!(session = %self.id, turn, "a turn panicked");
             Err(Broken::Panic)
         });
+        let open = std::mem::take(&mut *lock(&self.open_calls));
         if matches!(outcome, Err(Broken::Panic)) {
             history = before;
+            self.fail_calls(turn, &open);
         }
-        self.title(turn, title);
+        if !began {
+            return TurnDone { history, began, notes: Vec::new(), answer: Err(CallError::panicked()) };
+        }
         // A prompt that the model's vendor does not take is out of the conversation; a later load must agree.
         let forgotten = outcome.is_err() && history.len() <= length;
         let answer = self.finish(turn, outcome, forgotten).await;
@@ -192,7 +204,7 @@ impl TurnScene {
     }
 
     /// Enters the turn and the user's words into the log.
-    fn begin(&self, turn: u64, taken: &TakenPrompt, asked: &Asked) {
+    fn begin(&self, turn: u64, taken: &TakenPrompt, asked: &Asked, began: &mut bool) {
         let mut prompt = Vec::new();
         if let Err(error) = serde_json::to_writer(&mut prompt, &taken.blocks) {
             tracing::error!(%error, "a prompt could not be encoded");
@@ -207,6 +219,7 @@ impl TurnScene {
             started_at_ms: self.server.now_ms(),
             batch: Batch::default(),
         });
+        *began = true;
         let message_id = format!("u-{turn}");
         for block in &taken.blocks {
             self.pump.prompt_part(turn, &asked.client, &asked.id, |out| {
@@ -215,6 +228,24 @@ impl TurnScene {
                     &SessionUpdate::UserMessageChunk { content: block.clone(), message_id: &message_id },
                 );
             });
+        }
+    }
+
+    /// Ends the calls that a panic left open.
+    fn fail_calls(&self, turn: u64, open: &[(String, String)]) {
+        for (id, tool) in open {
+            let update = SessionUpdate::ToolCallUpdate {
+                tool_call_id: id,
+                name: tool,
+                status: Some(CallStatus::Failed),
+                title: None,
+                content: None,
+                locations: None,
+                raw_output: Some("internal error"),
+            };
+            match self.pump.event(EventKind::Update, Some(turn), |out| encode::write(out, &update)) {
+                Flow::Ready | Flow::Full => {}
+            }
         }
     }
 
@@ -553,12 +584,32 @@ struct Sink<'a> {
     thoughts: bool,
 }
 
+impl Sink<'_> {
+    /// Keeps in mind which calls are open.
+    fn note_call(&self, event: &TurnEvent<'_>) {
+        match event {
+            TurnEvent::CallStarted { id, tool, .. } => {
+                lock(&self.scene.open_calls).push(((*id).to_owned(), (*tool).to_owned()));
+            }
+            TurnEvent::CallChanged { id, status: Some(CallState::Completed | CallState::Failed), .. } => {
+                lock(&self.scene.open_calls).retain(|(open, _)| open != id);
+            }
+            TurnEvent::CallChanged { .. }
+            | TurnEvent::Text { .. }
+            | TurnEvent::Thought { .. }
+            | TurnEvent::Plan(_)
+            | TurnEvent::Usage { .. } => {}
+        }
+    }
+}
+
 #[async_trait]
 impl TurnSink for Sink<'_> {
     fn emit(&self, event: TurnEvent<'_>) -> Flow {
         if !self.thoughts && matches!(event, TurnEvent::Thought { .. }) {
             return Flow::Ready;
         }
+        self.note_call(&event);
         let cost = match &event {
             TurnEvent::Usage { counted, .. } => {
                 let mut spent = lock(&self.scene.spent);
