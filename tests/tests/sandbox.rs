@@ -2,8 +2,20 @@
 
 #![cfg(target_os = "linux")]
 
-use serde_json::json;
+use std::{
+    io::Write,
+    net::TcpListener,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use serde_json::{Value, json};
 use zeroclaw_e2e::{Lab, answer_text, initialize, prompt};
+use zeroclaw_testkit::process::AgentProcess;
+
+use crate::turns::{asks, builtin, end_turn, last_update};
 
 /// Whether anything can be confined here; where it must be, a system that cannot is a failure.
 pub(crate) async fn confines() -> bool {
@@ -51,4 +63,107 @@ async fn commands_are_confined_without_being_asked_to() {
     assert!(std::path::Path::new(place.trim()).join("left").exists(), "{place}");
     agent.call("session/close", json!({"sessionId": session})).await.unwrap();
     assert!(!std::path::Path::new(place.trim()).exists(), "{place}");
+}
+
+/// A listener on this machine that counts who comes, and ends each visit with an answer that helps nobody.
+fn door() -> (u16, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let visits = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&visits);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            counted.fetch_add(1, Ordering::SeqCst);
+            // Whoever came has been counted; how it ends does not matter.
+            let _ = stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        }
+    });
+    (port, visits)
+}
+
+/// A prompt whose one question is answered with yes: the title of the question, if there was one, and the end of the call.
+async fn approved(agent: &mut AgentProcess, session: &str, text: &str) -> (Option<String>, Value) {
+    agent.auto_permit("allow-once");
+    let turn = end_turn(agent, session, text).await;
+    let asked = turn.messages.iter().find(|message| asks(message));
+    let title = asked.map(|message| message["params"]["toolCall"]["title"].as_str().unwrap().to_owned());
+    (title, last_update(&turn.messages))
+}
+
+/// An approved `git fetch` found no network, and a model had to know a word to get one. The rules know what needs it: the
+/// question says so, and the kernel opens it for what was asked about and for nothing else.
+#[tokio::test]
+async fn the_network_is_open_for_what_was_asked_about_with_it() {
+    if !confines().await {
+        return;
+    }
+    let (port, visits) = door();
+    let lab = builtin("supervised");
+    let (mut agent, session) = lab.session().await;
+    for (command, arrives) in [
+        (format!("curl -s http://127.0.0.1:{port}/"), true),
+        (format!("git ls-remote http://127.0.0.1:{port}/x"), true),
+        (format!("git clone http://127.0.0.1:{port}/x"), true),
+        (format!("cp \"$(command -v curl)\" mine && ./mine -sS http://127.0.0.1:{port}/"), false),
+        (format!("bash -c 'echo >/dev/tcp/127.0.0.1/{port}'"), false),
+    ] {
+        let before = visits.load(Ordering::SeqCst);
+        let (title, end) = approved(&mut agent, &session, &format!("/run {command}")).await;
+        let title = title.unwrap_or_else(|| panic!("{command} asks"));
+        assert_eq!(title.ends_with(" with network"), arrives, "{title}");
+        assert_eq!(visits.load(Ordering::SeqCst) > before, arrives, "{command}: {end}");
+        assert_eq!(end["status"] == "completed", command.starts_with("curl"), "{command}: {end}");
+    }
+    for (command, title) in [
+        ("cargo build", "Run `cargo build` with network"),
+        ("npm install", "Run `npm install` with network"),
+        ("pip install x", "Run `pip install x` with network"),
+        ("cargo build --offline", "Run `cargo build --offline`"),
+        ("cargo test", "Run `cargo test`"),
+    ] {
+        agent.auto_permit("reject-once");
+        let turn = end_turn(&mut agent, &session, &format!("/run {command}")).await;
+        let asked = turn.messages.iter().find(|message| asks(message)).unwrap();
+        assert_eq!(asked["params"]["toolCall"]["title"], title);
+        let told = json!(asked).to_string();
+        assert_eq!(told.contains("runs with network"), title.ends_with("with network"), "{told}");
+    }
+}
+
+/// What the operator's rules say about the network holds in the kernel, whatever else is approved.
+#[tokio::test]
+async fn rules_open_and_close_the_network() {
+    if !confines().await {
+        return;
+    }
+    let (port, visits) = door();
+    let connect = format!("git ls-remote http://127.0.0.1:{port}/x");
+    let rule = |network: &str| {
+        format!(
+            "[autonomy]\nlevel = \"supervised\"\n[[autonomy.commands]]\ncommand = \"git ls-remote *\"\ndecision = \"allow\"\n{network}"
+        )
+    };
+    for (config, arrives) in [
+        (rule("network = true\n"), true),
+        (rule("network = false\n"), false),
+        // It is of no use without, so a rule that allows it means it to have it.
+        (rule(""), true),
+        (rule("network = true\n").replacen("[[", "network = \"deny\"\n[[", 1), false),
+    ] {
+        let lab = Lab::with_config(&config);
+        let (mut agent, session) = lab.session().await;
+        let before = visits.load(Ordering::SeqCst);
+        let (title, end) = approved(&mut agent, &session, &format!("/run {connect}")).await;
+        assert_eq!(title, None, "a rule allows it: {config}");
+        assert_eq!(visits.load(Ordering::SeqCst) > before, arrives, "{config}: {end}");
+    }
+    let lab = Lab::with_config("[autonomy]\nlevel = \"full\"\nnetwork = \"deny\"\n");
+    let (mut agent, session) = lab.session().await;
+    let before = visits.load(Ordering::SeqCst);
+    let (_, end) = approved(&mut agent, &session, &format!("/run curl -s http://127.0.0.1:{port}/")).await;
+    assert_eq!(end["status"], "failed", "{end}");
+    let (_, end) = approved(&mut agent, &session, &format!("/run {connect}")).await;
+    assert_eq!(end["status"], "failed", "{end}");
+    assert_eq!(visits.load(Ordering::SeqCst), before);
 }

@@ -16,7 +16,7 @@ const MAX_RULES: usize = 1_000;
 const MAX_EXAMPLES: usize = 100;
 
 /// The keys of a rule.
-const KEYS: [&str; 4] = ["command", "decision", "match", "not_match"];
+const KEYS: [&str; 5] = ["command", "decision", "match", "not_match", "network"];
 
 /// Reads `[[….commands]]`, or the same as an array of inline tables.
 pub(crate) fn commands(
@@ -89,9 +89,21 @@ fn rule(source: &Source, path: &str, table: &dyn TableLike, at: &Place) -> Resul
     let words = "one of `allow`, `ask`, `deny`";
     let (word, word_at) = text("decision", words)?;
     let decision = Verdict::from_word(&word).ok_or_else(|| bad(&word_at, "decision", words, "another word"))?;
+    let network = match table.get("network") {
+        None => None,
+        Some(item) => {
+            let at = place(table, "network", item);
+            let value = item.as_bool().ok_or_else(|| bad(&at, "network", "`true` or `false`", item.type_name()))?;
+            if decision != Verdict::Allow {
+                return Err(bad(&at, "network", "nothing, as the rule does not allow", "a value"));
+            }
+            Some(value)
+        }
+    };
     Ok(CommandConfig {
         command,
         decision,
+        network,
         matches: list("match")?,
         not_matches: list("not_match")?,
         at: *source.locate(at),

@@ -422,6 +422,8 @@ pub struct CommandConfig {
     pub command: String,
     /// What becomes of the commands that match.
     pub decision: Verdict,
+    /// Whether what is allowed runs with network, where the rule says so.
+    pub network: Option<bool>,
     /// Commands that must match.
     pub matches: Vec<String>,
     /// Commands that must not match.

@@ -16,7 +16,9 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::{Action, CommandRule, Decision, Facts, Level, Root, RootKind, Roots, Ruleset, Verdict, decide};
+use crate::{
+    Action, CommandRule, Decision, Facts, Level, Root, RootKind, Roots, Ruleset, Verdict, decide, wants_network,
+};
 
 /// The largest table, in bytes: a hundred thousand lines, far more than anybody checks by hand.
 pub const MAX_TABLE: usize = 8 * 1024 * 1024;
@@ -68,12 +70,10 @@ pub struct TableError {
 /// When there is no directory.
 pub fn decide_command(base: &Base, command: &str) -> Result<Verdict, crate::PathError> {
     let roots = Roots::new(base.roots.clone());
-    let action = Action::Run {
-        argv: vec!["/bin/sh".to_owned(), "-c".to_owned(), command.to_owned()],
-        cwd: roots.locate(".")?,
-        shown: command.to_owned(),
-        network: false,
-    };
+    let argv = vec!["/bin/sh".to_owned(), "-c".to_owned(), command.to_owned()];
+    let cwd = roots.locate(".")?;
+    let network = wants_network(&base.rules, &roots, "shell", &argv, &cwd);
+    let action = Action::Run { argv, cwd, shown: command.to_owned(), network };
     Ok(decide(&base.rules, &action, &Facts { tool: "shell", roots: &roots }))
 }
 
@@ -179,8 +179,9 @@ fn direct(base: &mut Base, directive: &str) -> Result<(), String> {
         }
         "rule" => {
             let (word, pattern) = value.split_once(char::is_whitespace).unwrap_or((value, ""));
+            let (word, network) = word.strip_suffix("+network").map_or((word, None), |word| (word, Some(true)));
             let rule = CommandRule::new(pattern.trim(), said(word)?).map_err(|error| error.to_string())?;
-            base.rules.commands.push(rule);
+            base.rules.commands.push(rule.with_network(network));
         }
         "no_rules" => base.rules.commands.clear(),
         _ => return Err(format!("`@{name}` is not known")),

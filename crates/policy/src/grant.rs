@@ -27,8 +27,9 @@ pub struct Grant {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Cover {
-    /// Commands in this directory that begin with these words and have no further word that the table refuses.
-    Prefix { cwd: PathBuf, words: Vec<String> },
+    /// Commands in this directory that begin with these words and have no further word that the table refuses; with the
+    /// network only if it was said about such a one.
+    Prefix { cwd: PathBuf, words: Vec<String>, network: bool },
     /// The command with exactly these words, in this directory.
     Words { cwd: PathBuf, words: Vec<String> },
     /// Exactly this script, in this directory.
@@ -50,9 +51,16 @@ impl Grant {
         let cover = match action {
             Action::Read { path } => Cover::Path { path: path.absolute().to_owned() },
             Action::Write { path, .. } => by_place(path),
-            // The network is asked about each time: the same words may send something else.
-            Action::Run { network: true, .. } => return None,
-            Action::Run { argv, cwd, network: false, .. } => by_words(argv, cwd.absolute()),
+            Action::Run { argv, cwd, network, .. } => match by_words(argv, cwd.absolute(), *network) {
+                Cover::Prefix { cwd, words, network }
+                    if !network || words.first().is_some_and(|name| name != "git") =>
+                {
+                    Cover::Prefix { cwd, words, network }
+                }
+                // The network is asked about each time but for builds of the table: the same words may send something else.
+                _ if *network => return None,
+                cover => cover,
+            },
             Action::Call { server, origin, tool, .. } => {
                 Cover::Call { server: server.clone(), origin_and_tool: [origin.clone(), tool.clone()] }
             }
@@ -72,10 +80,12 @@ impl Grant {
     /// Whether the action of the tool is covered.
     #[must_use]
     pub fn covers(&self, tool: &str, action: &Action) -> bool {
+        let connected = matches!(action, Action::Run { network: true, .. });
+        let may_connect = matches!(self.cover, Cover::Prefix { network: true, .. });
         self.tool == tool
-            && !matches!(action, Action::Run { network: true, .. })
+            && (may_connect || !connected)
             && match (&self.cover, action) {
-                (Cover::Prefix { cwd, words }, Action::Run { argv, cwd: here, .. }) => {
+                (Cover::Prefix { cwd, words, .. }, Action::Run { argv, cwd: here, .. }) => {
                     here.absolute() == cwd
                         && command(argv).is_some_and(|given| {
                             table::find(&given).is_some_and(|known| {
@@ -136,7 +146,10 @@ impl Grant {
         };
         let at = |cwd: &Path| place(cwd).map_or_else(|| "here".to_owned(), |place| format!("in {}", code(&place)));
         match &self.cover {
-            Cover::Prefix { cwd, words } => format!("{} {}", code(&words::joined(words)), at(cwd)),
+            Cover::Prefix { cwd, words, network } => {
+                let connected = if *network { " with network" } else { "" };
+                format!("{}{connected} {}", code(&words::joined(words)), at(cwd))
+            }
             Cover::Words { cwd, words } => format!("exactly {} {}", code(&words::joined(words)), at(cwd)),
             Cover::Script { cwd, script } => format!("exactly {} {}", code(script), at(cwd)),
             Cover::Tree { path } => {
@@ -160,7 +173,8 @@ impl Grant {
     #[must_use]
     pub fn rule(&self) -> Option<String> {
         let (kind, path, rest): (&str, Option<&Path>, &[String]) = match &self.cover {
-            Cover::Prefix { cwd, words } => ("prefix", Some(cwd), words),
+            Cover::Prefix { cwd, words, network: false } => ("prefix", Some(cwd), words),
+            Cover::Prefix { cwd, words, network: true } => ("network", Some(cwd), words),
             Cover::Words { cwd, words } => ("words", Some(cwd), words),
             Cover::Script { cwd, script } => ("script", Some(cwd), std::slice::from_ref(script)),
             Cover::Tree { path } => ("tree", Some(path), &[]),
@@ -199,8 +213,10 @@ impl Grant {
                     ("script", [script]) => Cover::Script { cwd: path, script: script.clone() },
                     ("words", [_, ..]) => Cover::Words { cwd: path, words },
                     // A prefix that the table does not know any more would cover more than anybody is asked about now.
-                    ("prefix", [_, ..]) if table::find(&words).is_some_and(|known| known.prefix == words.len()) => {
-                        Cover::Prefix { cwd: path, words }
+                    ("prefix" | "network", [_, ..])
+                        if table::find(&words).is_some_and(|known| known.prefix == words.len()) =>
+                    {
+                        Cover::Prefix { cwd: path, words, network: kind == "network" }
                     }
                     (_, _) => return None,
                 }
@@ -220,11 +236,13 @@ fn by_place(path: &RootedPath) -> Cover {
     }
 }
 
-fn by_words(argv: &[String], cwd: &Path) -> Cover {
+fn by_words(argv: &[String], cwd: &Path, network: bool) -> Cover {
     let cwd = cwd.to_owned();
     match (command(argv), text(argv)) {
         (Some(words), _) => match table::find(&words).filter(|known| known.is_harmless(&words)) {
-            Some(Known { prefix, .. }) => Cover::Prefix { cwd, words: words.into_iter().take(prefix).collect() },
+            Some(Known { prefix, .. }) => {
+                Cover::Prefix { cwd, words: words.into_iter().take(prefix).collect(), network }
+            }
             None => Cover::Words { cwd, words },
         },
         (None, Some(script)) => Cover::Script { cwd, script: script.to_owned() },

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use crate::{
-    Action, CallHint, Level, Permit, RootKind, Roots, Ruleset,
-    command::{self, Finding, Risk},
+    Action, CallHint, Level, Permit, RootKind, RootedPath, Roots, Ruleset,
+    command::{self, Examined, Finding, Reach, Risk},
 };
 
 /// How strict a reason is; the strictest wins, so combining is `max`.
@@ -121,9 +121,43 @@ pub fn judge(rules: &Ruleset, roots: &Roots, tool: &str, action: Action) -> Judg
     }
 }
 
+/// Whether a command is to be judged, shown and run with network when nobody says otherwise: what is of no use without it is,
+/// and so is what may have to download something, as long as that does not turn a command that runs into one that asks.
+#[must_use]
+pub fn wants_network(rules: &Ruleset, roots: &Roots, tool: &str, argv: &[String], cwd: &RootedPath) -> bool {
+    if rules.level == Level::Readonly || rules.network == Some(Decision::Deny) {
+        return false;
+    }
+    let examined = command::examine(rules, roots, argv, cwd.absolute());
+    match examined.reach {
+        Reach::None => false,
+        Reach::Needs => true,
+        Reach::Downloads if examined.granted || is_open(rules) => true,
+        Reach::Downloads => {
+            let action = Action::Run { argv: argv.to_vec(), cwd: cwd.clone(), shown: String::new(), network: false };
+            decide(rules, &action, &Facts { tool, roots }).decision == Decision::Ask
+        }
+    }
+}
+
+/// Whether nobody is asked about the network.
+fn is_open(rules: &Ruleset) -> bool {
+    match (rules.network, rules.level) {
+        (Some(Decision::Deny | Decision::Ask), _) | (_, Level::Readonly) | (None, Level::Supervised) => false,
+        (Some(Decision::Allow), Level::Supervised | Level::Full) | (None, Level::Full) => true,
+    }
+}
+
 fn reasons(rules: &Ruleset, roots: &Roots, tool: &str, action: &Action) -> Vec<Reason> {
     let mut reasons = match action {
-        Action::Run { argv, cwd, .. } => commands(rules, roots, tool, argv, cwd.absolute()),
+        Action::Run { argv, cwd, network, .. } => {
+            let Examined { findings, granted, .. } = command::examine(rules, roots, argv, cwd.absolute());
+            let mut reasons = commands(rules, tool, findings);
+            if *network {
+                reasons.extend(with_network(rules, granted));
+            }
+            reasons
+        }
         Action::Read { .. } | Action::Write { .. } | Action::Call { .. } | Action::Converse => {
             vec![by_level(rules, tool, action)]
         }
@@ -142,26 +176,26 @@ fn reasons(rules: &Ruleset, roots: &Roots, tool: &str, action: &Action) -> Vec<R
                 reasons.push(deny("the file lies in a read-only directory".to_owned()));
             }
         }
-        Action::Run { cwd, network, .. } => {
-            reasons.extend(forbidden(rules, roots, cwd.absolute()));
-            if *network {
-                match rules.level {
-                    Level::Readonly => reasons.push(deny("the level `readonly` has no network".to_owned())),
-                    Level::Supervised => reasons.push(ask("the command runs with network".to_owned())),
-                    Level::Full => {}
-                }
-            }
-        }
+        Action::Run { cwd, .. } => reasons.extend(forbidden(rules, roots, cwd.absolute())),
         Action::Call { .. } | Action::Converse => {}
     }
     reasons
 }
 
 /// Turns what was found out about a command into reasons, by level and rules.
-fn commands(rules: &Ruleset, roots: &Roots, tool: &str, argv: &[String], cwd: &Path) -> Vec<Reason> {
+fn commands(rules: &Ruleset, tool: &str, findings: Vec<Finding>) -> Vec<Reason> {
     let approved = names(&rules.auto_approve, tool);
-    let findings = command::examine(rules, roots, argv, cwd);
     findings.into_iter().map(|Finding { risk, text }| Reason { decision: weigh(rules, approved, risk), text }).collect()
+}
+
+/// What the network of a command means; `granted` when rules of the operator give it.
+fn with_network(rules: &Ruleset, granted: bool) -> Option<Reason> {
+    match (rules.network, rules.level) {
+        (_, Level::Readonly) => Some(deny("the level `readonly` has no network".to_owned())),
+        (Some(Decision::Deny), _) => Some(deny("the network is closed by configuration".to_owned())),
+        _ if granted || is_open(rules) => None,
+        _ => Some(ask("the command runs with network".to_owned())),
+    }
 }
 
 /// What one finding means at a level.

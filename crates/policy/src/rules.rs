@@ -140,6 +140,7 @@ pub struct CommandRule {
     pattern: String,
     words: Vec<String>,
     decision: Decision,
+    network: Option<bool>,
 }
 
 impl CommandRule {
@@ -172,7 +173,21 @@ impl CommandRule {
             return Err(bad());
         }
         *first = first.rsplit_once('/').map_or(&**first, |(_, base)| base).to_lowercase();
-        Ok(Self { pattern: pattern.to_owned(), words, decision })
+        Ok(Self { pattern: pattern.to_owned(), words, decision, network: None })
+    }
+
+    /// Says whether what the rule allows runs with network. Left open, programs that are of no use without it have it and
+    /// others do not. It means nothing for a rule that does not allow.
+    #[must_use]
+    pub fn with_network(mut self, network: Option<bool>) -> Self {
+        self.network = network;
+        self
+    }
+
+    /// Whether what the rule allows runs with network, where it says so.
+    #[must_use]
+    pub fn network(&self) -> Option<bool> {
+        self.network
     }
 
     /// The pattern as it was written.

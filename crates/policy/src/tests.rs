@@ -1,6 +1,6 @@
 //! Paths and verdicts, table by table.
 
-use crate::{Action, Judgement, Level, PathError, Replaces, Root, RootKind, Roots, Ruleset, judge};
+use crate::{Action, Decision, Judgement, Level, PathError, Replaces, Root, RootKind, Roots, Ruleset, judge};
 
 fn roots() -> Roots {
     Roots::new(vec![
@@ -146,4 +146,76 @@ fn the_network_asks_also_where_commands_do_not() {
     assert!(pending.reasons().iter().any(|reason| reason.text == "the command runs with network"));
     assert!(matches!(judge(&Ruleset::new(Level::Full), &roots(), "shell", run(true)), Judgement::Granted(_)));
     assert!(matches!(judge(&Ruleset::new(Level::Readonly), &roots(), "shell", run(true)), Judgement::Refused(_)));
+}
+
+/// A build was approved, and found no network; what is shown with network is what has it.
+#[test]
+fn the_policy_says_what_has_the_network() {
+    let wants = |rules: &Ruleset, script: &str| {
+        let argv: Vec<String> = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
+        crate::wants_network(rules, &roots(), "shell", &argv, &roots().locate(".").expect("inside"))
+    };
+    let supervised = Ruleset::new(Level::Supervised);
+    for script in [
+        "cargo build",
+        "cd src && cargo build --release",
+        "cargo +nightly install x",
+        "npm ci",
+        "yarn",
+        "pnpm add x",
+        "pip install -r r.txt",
+        "python3 -m pip install x",
+        "uv sync",
+        "git fetch",
+        "git -C . clone https://a/b",
+        "git push",
+        "git remote update",
+        "curl https://a",
+        "ls; curl https://a",
+        "sh -c 'npm install'",
+        "timeout 60 cargo build",
+        "go mod download",
+    ] {
+        assert!(wants(&supervised, script), "{script}");
+    }
+    for script in [
+        "ls",
+        "cargo test",
+        "cargo build --offline",
+        "cargo build --frozen",
+        "npm test",
+        "npm run build",
+        "yarn test",
+        "pip list",
+        "pip install --no-index x",
+        "git status",
+        "git commit -m push",
+        "git remote -v",
+        "echo curl",
+        "make",
+        "python3 x.py",
+        "./curl x",
+    ] {
+        assert!(!wants(&supervised, script), "{script}");
+    }
+    let with = |network| Ruleset { network: Some(network), ..Ruleset::new(Level::Supervised) };
+    assert!(
+        !wants(&with(Decision::Deny), "curl https://a") && !wants(&Ruleset::new(Level::Readonly), "curl https://a")
+    );
+    assert!(wants(&with(Decision::Allow), "cargo build") && wants(&Ruleset::new(Level::Full), "cargo build"));
+    // What is approved without a question does not ask for the sake of a download; what needs the network does.
+    let approved = Ruleset { auto_approve: vec!["shell".into()], ..Ruleset::new(Level::Supervised) };
+    assert!(!wants(&approved, "cargo build") && wants(&approved, "npm install"));
+    let ruled = |network| {
+        let rule = crate::CommandRule::new("cargo build *", Decision::Allow).expect("a rule").with_network(network);
+        Ruleset { commands: vec![rule], ..Ruleset::new(Level::Supervised) }
+    };
+    assert!(!wants(&ruled(None), "cargo build") && wants(&ruled(Some(true)), "cargo build"));
+    // A closed network stays closed, also for who asks for it by name.
+    let cwd = roots().locate(".").expect("inside");
+    let action = Action::Run { argv: vec!["ls".into()], cwd, shown: "ls".into(), network: true };
+    for level in [Level::Readonly, Level::Supervised, Level::Full] {
+        let rules = Ruleset { network: Some(Decision::Deny), ..Ruleset::new(level) };
+        assert!(matches!(judge(&rules, &roots(), "shell", action.clone()), Judgement::Refused(_)), "{level:?}");
+    }
 }

@@ -90,7 +90,7 @@ pub(super) fn level(level: Level) -> policy::Level {
 
 fn command_rules(risk: &RiskProfile) -> Result<Vec<CommandRule>, String> {
     let rule = |config: &zeroclaw_config::CommandConfig| {
-        let rule = CommandRule::new(&config.command, decision(config.decision))?;
+        let rule = CommandRule::new(&config.command, decision(config.decision))?.with_network(config.network);
         rule.check(&config.matches, &config.not_matches)?;
         Ok(rule)
     };

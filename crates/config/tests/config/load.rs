@@ -142,6 +142,7 @@ network = "deny"
 [[risk_profiles.r.commands]]
 command = "cargo test *"
 decision = "allow"
+network = true
 match = ["cargo test --lib"]
 not_match = ["cargo publish"]
 [runtime_profiles.t]
@@ -209,6 +210,7 @@ fn every_key_arrives() {
             commands: vec![CommandConfig {
                 command: "cargo test *".to_owned(),
                 decision: Verdict::Allow,
+                network: Some(true),
                 matches: words("cargo test --lib"),
                 not_matches: words("cargo publish"),
                 at: Location::File { path: home.dir().join("config.toml"), line: 51, column: 1 },

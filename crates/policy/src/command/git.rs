@@ -5,7 +5,7 @@
 
 use crate::shell::Word;
 
-use super::{Call, Examiner, Risk, printable, table::is_option};
+use super::{Call, Examiner, Risk, network::is_remote, printable, table::is_option};
 
 /// Options that write, or start a program named elsewhere.
 const ACTING: &[&str] =
@@ -56,10 +56,7 @@ impl Examiner<'_> {
             self.find(Risk::High { named: call.program.named }, format!("`git {shown}` {what}"));
             return;
         }
-        if matches!(
-            name,
-            "push" | "pull" | "fetch" | "clone" | "ls-remote" | "submodule" | "send-email" | "svn" | "lfs"
-        ) {
+        if is_remote(name) {
             self.find(Risk::Network, format!("`git {shown}` uses the network"));
             self.unclear(format!("`git {shown}` changes repositories"));
             return;

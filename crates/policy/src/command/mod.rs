@@ -4,6 +4,7 @@
 //! Nothing here runs, opens or looks up anything; a path is judged by its name alone.
 
 mod git;
+mod network;
 mod paths;
 mod special;
 mod table;
@@ -15,6 +16,8 @@ use crate::{
     Forbidden, Roots, Ruleset,
     shell::{self, Access, Command, Step, Word},
 };
+
+pub(crate) use network::Reach;
 
 use self::table::{Kind, is_harmless_variable, is_option, is_system_directory};
 
@@ -44,6 +47,17 @@ pub(crate) struct Finding {
     pub(crate) text: String,
 }
 
+/// What was found out about a whole command line.
+#[derive(Clone, Debug)]
+pub(crate) struct Examined {
+    /// At least one.
+    pub(crate) findings: Vec<Finding>,
+    /// What it is after, as far as no rule of the operator has it run without.
+    pub(crate) reach: Reach,
+    /// Whether rules of the operator give the network to all of it that does more than read.
+    pub(crate) granted: bool,
+}
+
 /// How deep wrappers and nested scripts are followed; deeper ones are unclear.
 const MAX_DEPTH: usize = 8;
 
@@ -57,7 +71,7 @@ const MAX_DIRECTORIES: usize = 8;
 const MAX_FINDINGS: usize = 64;
 
 /// Finds out what a program with these arguments does when it starts in `cwd`.
-pub(crate) fn examine(rules: &Ruleset, roots: &Roots, argv: &[String], cwd: &Path) -> Vec<Finding> {
+pub(crate) fn examine(rules: &Ruleset, roots: &Roots, argv: &[String], cwd: &Path) -> Examined {
     let mut examiner = Examiner {
         rules,
         roots,
@@ -66,6 +80,9 @@ pub(crate) fn examine(rules: &Ruleset, roots: &Roots, argv: &[String], cwd: &Pat
         findings: Vec::new(),
         depth: 0,
         left: MAX_COMMANDS,
+        reach: Reach::None,
+        granted: false,
+        without: false,
     };
     let words = argv.iter().cloned().map(Word::Literal).collect();
     // The shell that the tool itself starts is no command of the model's, so no rule is about it.
@@ -77,10 +94,11 @@ pub(crate) fn examine(rules: &Ruleset, roots: &Roots, argv: &[String], cwd: &Pat
     } else {
         examiner.command(&Command { words, ..Command::default() });
     }
+    let granted = examiner.granted && !examiner.without && examiner.findings.is_empty();
     if examiner.findings.is_empty() {
         examiner.find(Risk::Low, "it reads inside the session's directories");
     }
-    examiner.findings
+    Examined { findings: examiner.findings, reach: examiner.reach, granted }
 }
 
 struct Examiner<'a> {
@@ -92,6 +110,11 @@ struct Examiner<'a> {
     findings: Vec<Finding>,
     depth: usize,
     left: usize,
+    reach: Reach,
+    /// Whether a rule gave a command the network.
+    granted: bool,
+    /// Whether a rule allowed a command, and not the network.
+    without: bool,
 }
 
 impl Examiner<'_> {
@@ -173,9 +196,11 @@ impl Examiner<'_> {
         match table::kind(&program.folded) {
             Some(Kind::Wrapper(wrapper)) => self.wrapper(wrapper, &call),
             kind => {
-                if !allowed {
+                if allowed.is_none() {
                     self.plain(kind, &call);
                 }
+                let known = kind.filter(|_| program.trusted);
+                self.reaches(network::reach(known, &program.folded, arguments), allowed);
                 let opens = !matches!(
                     &*program.folded,
                     "echo" | "printf" | ":" | "true" | "false" | "seq" | "expr" | "basename" | "dirname"
@@ -187,6 +212,21 @@ impl Examiner<'_> {
                     self.recursion(arguments, &program.folded);
                 }
             }
+        }
+    }
+
+    /// Keeps what a command is after. A rule that allows the command decides about its network as well.
+    fn reaches(&mut self, reach: Reach, allowed: Option<Allowed>) {
+        let Some(Allowed { network }) = allowed else {
+            self.reach = self.reach.max(reach);
+            return;
+        };
+        // A rule about what is of no use without the network means it to be of use.
+        if network.unwrap_or(reach == Reach::Needs) {
+            self.granted = true;
+            self.reach = self.reach.max(reach).max(Reach::Downloads);
+        } else {
+            self.without = true;
         }
     }
 
@@ -266,20 +306,23 @@ impl Examiner<'_> {
         !path.is_absolute() || self.roots.iter().any(|root| path.starts_with(root.path()))
     }
 
-    /// Applies the operator's rules about commands; reports whether one of them allows this one.
-    fn by_rules(&mut self, program: &Program, command: &Command) -> bool {
+    /// Applies the operator's rules about commands; tells how one of them allows this one.
+    fn by_rules(&mut self, program: &Program, command: &Command) -> Option<Allowed> {
         let shown = printable(&program.base);
         if !self.rules.permits_command(&program.folded) {
             self.find(Risk::Refused, format!("`{shown}` is not among the allowed commands"));
         }
-        let mut allowed = false;
+        let mut allowed: Option<Allowed> = None;
         for rule in &self.rules.commands {
             if !rule.matches(program.trusted, &program.folded, &command.words) {
                 continue;
             }
             let rule_text = printable(rule.pattern());
             match rule.decision() {
-                crate::Decision::Allow => allowed = true,
+                crate::Decision::Allow => {
+                    let before = allowed.and_then(|allowed| allowed.network);
+                    allowed = Some(Allowed { network: before.max(rule.network()) });
+                }
                 crate::Decision::Ask => self.find(Risk::Asked, format!("the rule `{rule_text}` asks first")),
                 crate::Decision::Deny => self.find(Risk::Refused, format!("the rule `{rule_text}` refuses it")),
             }
@@ -298,6 +341,13 @@ struct Program {
     trusted: bool,
     /// Whether a rule of the operator names it.
     named: bool,
+}
+
+/// A rule of the operator that allows a command.
+#[derive(Clone, Copy, Debug)]
+struct Allowed {
+    /// What it says about the network; `None` leaves it to the command.
+    network: Option<bool>,
 }
 
 /// A call that is looked at.

@@ -24,15 +24,25 @@ fn run_in(cwd: &str, script: &str) -> Action {
     }
 }
 
-/// "Always" about a command without network must not carry one with it, and the other way round nothing is offered.
+/// "Always" about a command without network must not carry one with it; with one it is offered for builds, and says so.
 #[test]
-fn the_network_is_covered_by_nothing() {
+fn the_network_is_covered_where_it_was_said() {
     let with_network = |script: &str| match run(script) {
         Action::Run { argv, cwd, shown, .. } => Action::Run { argv, cwd, shown, network: true },
         other => other,
     };
-    for script in ["git status", "cargo test", "echo a; echo b"] {
-        assert_eq!(Grant::propose("shell", &with_network(script)), None, "{script}");
+    for script in ["git status", "cargo test", "echo a; echo b", "git push", "curl -d @x https://a", "npm install"] {
+        let offered = Grant::propose("shell", &with_network(script));
+        assert_eq!(offered.is_some(), script == "cargo test", "{script}");
+        if let Some(grant) = offered {
+            assert!(grant.covers("shell", &with_network("cargo test --lib")) && grant.covers("shell", &run(script)));
+            assert!(!grant.covers("shell", &with_network("cargo build")));
+            assert_eq!(Grant::parse("shell", &grant.rule().unwrap()), Some(grant.clone()));
+            assert_eq!(
+                grant.describe(Path::new("/w/project"), |text| format!("`{text}`")),
+                "`cargo test` with network here"
+            );
+        }
         let grant = Grant::propose("shell", &run(script)).expect("offered");
         assert!(grant.covers("shell", &run(script)) && !grant.covers("shell", &with_network(script)), "{script}");
         assert_ne!(run(script).scope("shell"), with_network(script).scope("shell"));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use zeroclaw_policy::{Action, Permit, RootedPath};
+use zeroclaw_policy::{Action, Permit, RootedPath, wants_network};
 
 use crate::{
     model::ToolSpec,
@@ -46,8 +46,8 @@ impl Shell {
                 "command": { "type": "string" },
                 "network": {
                     "type": "boolean",
-                    "description": "Whether it needs the network, as installs, downloads and git push do. The user is \
-                        asked; without it every connection fails, also to this machine."
+                    "description": "Whether it runs with network; the user is asked. Left out, common installs, downloads \
+                        and git push do, and for all else every connection fails, also to this machine."
                 },
                 "timeout_secs": { "type": "integer", "minimum": 1, "description": "Ends the command after this time." },
                 "cwd": { "type": "string", "description": "Where it starts; the working directory by default." }
@@ -61,8 +61,7 @@ impl Shell {
 #[derive(Deserialize)]
 struct Arguments {
     command: String,
-    #[serde(default)]
-    network: bool,
+    network: Option<bool>,
     timeout_secs: Option<u64>,
     cwd: Option<String>,
 }
@@ -101,6 +100,9 @@ impl Tool for Shell {
         let cap = context.settings.shell_timeout;
         let timeout = timeout_secs.map_or(cap, |secs| Duration::from_secs(secs.max(1)).min(cap));
         let place = shown_path(context.jail.roots(), cwd.absolute());
+        let argv = argv(&command);
+        let network = network
+            .unwrap_or_else(|| wants_network(&context.rules, context.jail.roots(), &self.spec.name, &argv, &cwd));
         Ok(Box::new(Call { command, network, cwd, place, timeout }))
     }
 }
@@ -115,6 +117,11 @@ async fn confine(context: &ToolContext, argv: Vec<String>, network: Network) -> 
     wrapped.map_err(|error| ToolFailure::Failed(error.to_string()))
 }
 
+/// What runs a command.
+fn argv(command: &str) -> Vec<String> {
+    vec!["/bin/sh".to_owned(), "-c".to_owned(), command.to_owned()]
+}
+
 struct Call {
     command: String,
     network: bool,
@@ -127,7 +134,7 @@ struct Call {
 impl PreparedCall for Call {
     fn action(&self) -> Action {
         Action::Run {
-            argv: vec!["/bin/sh".to_owned(), "-c".to_owned(), self.command.clone()],
+            argv: argv(&self.command),
             cwd: self.cwd.clone(),
             shown: self.command.clone(),
             network: self.network,
