@@ -21,6 +21,7 @@ use crate::{
     listen,
     metrics::Metrics,
     socket,
+    streamable::{self, Clients},
 };
 
 /// How long the head of a request may take.
@@ -34,6 +35,9 @@ const BEARER_PROTOCOL: &str = "bearer.";
 
 /// A pairing request is one short code; more is not read.
 const MAX_PAIR_BODY: usize = 4096;
+
+/// A header that names something longer than this names nothing of ours.
+pub(crate) const MAX_ID: usize = 128;
 
 pub(crate) const CONNECTION_ID: HeaderName = HeaderName::from_static("acp-connection-id");
 
@@ -57,6 +61,7 @@ pub struct Gateway {
     metrics: Arc<Metrics>,
     acceptor: Box<dyn Acceptor>,
     slots: Arc<Semaphore>,
+    clients: Clients,
     closing: watch::Sender<bool>,
 }
 
@@ -98,6 +103,7 @@ impl Gateway {
             guard,
             metrics: Arc::default(),
             acceptor,
+            clients: Clients::default(),
             closing: watch::Sender::new(false),
         }))
     }
@@ -129,6 +135,14 @@ impl Gateway {
 
     pub(crate) fn acceptor(&self) -> &dyn Acceptor {
         self.acceptor.as_ref()
+    }
+
+    pub(crate) fn slots(&self) -> &Arc<Semaphore> {
+        &self.slots
+    }
+
+    pub(crate) fn clients(&self) -> &Clients {
+        &self.clients
     }
 
     pub(crate) fn closing(&self) -> watch::Receiver<bool> {
@@ -171,7 +185,7 @@ fn check_prefix(prefix: &str) -> Result<(), GatewayError> {
 
 pub(crate) fn router(gateway: &Arc<Gateway>) -> Router {
     let paths = Router::new()
-        .route("/acp", get(acp))
+        .route("/acp", get(acp).post(acp).delete(acp))
         .route("/pair", post(pair))
         .route("/health", get(health))
         .route("/ready", get(ready))
@@ -202,7 +216,7 @@ fn json(status: StatusCode, value: &serde_json::Value) -> Response {
 }
 
 /// One value of a header that may stand there once.
-fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
+pub(crate) fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
@@ -249,7 +263,7 @@ fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 }
 
 /// One parameter of the address. The address itself is never logged: it may hold a token.
-fn query(request: &Request, name: &str) -> Option<String> {
+pub(crate) fn query(request: &Request, name: &str) -> Option<String> {
     let query = request.uri().query()?;
     form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
 }
@@ -294,23 +308,24 @@ fn denial(metrics: &Metrics, denied: Denied) -> Response {
 
 async fn acp(State(gateway): State<Arc<Gateway>>, Extension(peer): Extension<Peer>, request: Request) -> Response {
     match admit(&gateway, peer, &request).await {
-        Ok(identity) => upgrade(&gateway, identity, request),
+        Ok(identity) if wants_upgrade(request.headers()) => upgrade(&gateway, identity, request),
+        Ok(identity) => streamable::serve(&gateway, identity, request).await,
         Err(refusal) => refusal,
     }
+}
+
+/// Whether a request asks for a WebSocket.
+fn wants_upgrade(headers: &HeaderMap) -> bool {
+    let names = |name: HeaderName, wanted: &str| {
+        let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+        values.flat_map(|list| list.split(',')).any(|value| value.trim().eq_ignore_ascii_case(wanted))
+    };
+    names(header::UPGRADE, "websocket") && names(header::CONNECTION, "upgrade")
 }
 
 /// Answers a WebSocket handshake (RFC 6455, section 4.2) and hands the connection over.
 fn upgrade(gateway: &Arc<Gateway>, identity: Identity, mut request: Request) -> Response {
     let headers = request.headers();
-    let names = |name: HeaderName, wanted: &str| {
-        let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-        values.flat_map(|list| list.split(',')).any(|value| value.trim().eq_ignore_ascii_case(wanted))
-    };
-    if !names(header::UPGRADE, "websocket") || !names(header::CONNECTION, "upgrade") {
-        let mut response = plain(StatusCode::UPGRADE_REQUIRED, "this path speaks WebSocket\n");
-        response.headers_mut().insert(header::UPGRADE, HeaderValue::from_static("websocket"));
-        return response;
-    }
     if only(headers, &header::SEC_WEBSOCKET_VERSION) != Some("13") {
         let mut response = plain(StatusCode::UPGRADE_REQUIRED, "the version of WebSocket is 13\n");
         response.headers_mut().insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));

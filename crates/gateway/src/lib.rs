@@ -8,10 +8,12 @@ mod auth;
 mod error;
 mod guard;
 mod http;
+mod link;
 mod listen;
 mod metrics;
 mod settings;
 mod socket;
+mod streamable;
 mod world;
 
 pub use auth::{NewToken, PairingCode, PairingDesk, StateError, Token, TokenRecord, TokenStore};

@@ -28,7 +28,12 @@ use tokio_tungstenite::{
 };
 use zeroclaw_acp_transport::{Connection, Outbox, OutboxReader};
 
-use crate::{Gateway, auth::Identity, metrics::Metrics};
+use crate::{
+    Gateway,
+    auth::Identity,
+    link::{self, Over},
+    metrics::Metrics,
+};
 
 /// Bytes that are read at once. It stays allocated for the whole life of a connection, most of which are idle.
 const READ_BUFFER: usize = 8 * 1024;
@@ -42,42 +47,19 @@ const REVOKED: u16 = 4401;
 /// Close code of a client that does not read.
 const STALLED: u16 = 4409;
 
-/// Why a connection ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Over {
-    /// The peer closed it, or is gone.
-    Left,
-    /// Nothing came from the peer for too long.
-    Dead,
-    /// The peer does not take what is sent.
-    Stalled,
-    /// A message was too large.
-    TooLarge,
-    /// A message was not UTF-8.
-    NotText,
-    /// The peer does not speak WebSocket.
-    Protocol,
-    /// The token is not valid any more.
-    Revoked,
-    /// The gateway ends.
-    Ending,
-}
-
-impl Over {
-    /// What the peer is told; `None` where nobody would hear it.
-    fn close(self) -> Option<CloseFrame> {
-        let (code, reason) = match self {
-            Self::Left => return None,
-            Self::Dead => (CloseCode::Policy, "no answer to pings"),
-            Self::Stalled => (CloseCode::Library(STALLED), "the client does not read"),
-            Self::TooLarge => (CloseCode::Size, "the message is over the limit"),
-            Self::NotText => (CloseCode::Invalid, "the message is not UTF-8"),
-            Self::Protocol => (CloseCode::Protocol, "not WebSocket"),
-            Self::Revoked => (CloseCode::Library(REVOKED), "the token is not valid any more"),
-            Self::Ending => (CloseCode::Away, "the server ends"),
-        };
-        Some(CloseFrame { code, reason: reason.into() })
-    }
+/// What the peer is told; `None` where nobody would hear it.
+fn close_of(over: Over) -> Option<CloseFrame> {
+    let (code, reason) = match over {
+        Over::Left => return None,
+        Over::Dead => (CloseCode::Policy, "no answer to pings"),
+        Over::Stalled => (CloseCode::Library(STALLED), "the client does not read"),
+        Over::TooLarge => (CloseCode::Size, "the message is over the limit"),
+        Over::NotText => (CloseCode::Invalid, "the message is not UTF-8"),
+        Over::Protocol => (CloseCode::Protocol, "not WebSocket"),
+        Over::Revoked => (CloseCode::Library(REVOKED), "the token is not valid any more"),
+        Over::Ending => (CloseCode::Away, "the server ends"),
+    };
+    Some(CloseFrame { code, reason: reason.into() })
 }
 
 /// Says how much went through a socket, and when something last came.
@@ -145,10 +127,7 @@ pub(crate) async fn serve(
     agent: Option<String>,
 ) {
     let (settings, metrics) = (gateway.settings(), gateway.metrics());
-    metrics.open.one();
-    metrics.opened.one();
-    gateway.keeper().used(&identity);
-    tracing::info!(connection = id, "a client connected");
+    link::begin(gateway, &identity, &id);
     let traffic = Arc::new(Traffic { start: Instant::now(), written: AtomicU64::new(0), heard: AtomicU64::new(0) });
     let io = Metered { io: TokioIo::new(upgraded), traffic: Arc::clone(&traffic) };
     let config = WebSocketConfig::default()
@@ -163,41 +142,19 @@ pub(crate) async fn serve(
     let over = tokio::select! {
         over = read(&mut stream, connection.as_mut(), &outbox, &traffic, settings.periods.dead, metrics) => over,
         over = write(&mut sink, &mut reader, &traffic, settings.periods.ping, settings.periods.stall, metrics) => over,
-        over = ended(gateway, &identity) => over,
+        over = link::ended(gateway, &identity) => over,
     };
-    match over {
-        Over::Stalled => metrics.stalled.one(),
-        Over::Dead => metrics.dead.one(),
-        Over::TooLarge => metrics.too_large.one(),
-        Over::Left | Over::NotText | Over::Protocol | Over::Revoked | Over::Ending => {}
-    }
-    metrics.open.less_one();
-    tracing::info!(connection = id, why = ?over, "a client is gone");
+    link::end(metrics, over, &id);
     // Before anything that takes time: whoever waits for this client to read goes on.
     drop(reader);
     let patience = settings.periods.patience;
     let farewell = async {
-        if let (Some(close), Ok(socket)) = (over.close(), sink.reunite(stream)) {
+        if let (Some(close), Ok(socket)) = (close_of(over), sink.reunite(stream)) {
             // A peer that does not listen is left.
             let _ = timeout(patience, say_goodbye(socket, close)).await;
         }
     };
     tokio::join!(farewell, connection.end());
-}
-
-/// Resolves when the client has to go: its token ended, or the gateway does.
-async fn ended(gateway: &Gateway, identity: &Identity) -> Over {
-    let mut changes = gateway.keeper().changes();
-    let mut closing = gateway.closing();
-    loop {
-        if !gateway.keeper().may_stay(identity) {
-            return Over::Revoked;
-        }
-        tokio::select! {
-            () = async { drop(closing.wait_for(|closing| *closing).await) } => return Over::Ending,
-            changed = changes.changed() => if changed.is_err() { return Over::Ending },
-        }
-    }
 }
 
 /// Hands every message to the connection, in order.
@@ -228,22 +185,8 @@ async fn read(
         };
         metrics.messages_in.one();
         metrics.bytes_in.add(text.len() as u64);
-        hand_over(connection, &text).await;
+        link::hand_over(connection, &text).await;
     }
-}
-
-async fn hand_over(connection: &mut dyn Connection, text: &[u8]) {
-    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text).trim_ascii();
-    if text.is_empty() {
-        return;
-    }
-    if !text.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
-        return connection.line(text).await;
-    }
-    // A message may be written over several lines, but what is kept of it goes out as one line. Between tokens a tab
-    // means the same, and where a line break is not allowed a tab is not either.
-    let line: Vec<u8> = text.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b'\t' } else { *byte }).collect();
-    connection.line(&line).await;
 }
 
 fn over_of(error: &Error) -> Over {

@@ -54,7 +54,11 @@ async fn the_upgrade_echoes_our_subprotocol_and_names_the_connection() {
 async fn what_is_no_handshake_is_answered_as_http_has_it() {
     let lab = Lab::with(|settings| settings.require_pairing = false).await;
     let upgrade = [("connection", "Upgrade"), ("upgrade", "websocket")];
-    assert_eq!(lab.request("GET", "/acp", &[], "").await.0, 426);
+    assert_eq!(
+        lab.request("GET", "/acp", &[], "").await.0,
+        406,
+        "neither a WebSocket nor an event stream is asked for"
+    );
     let host = lab.address;
     for (rest, expect) in [
         ("sec-websocket-version: 8\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n", "426"),

@@ -62,10 +62,22 @@ struct Echo {
     seen: Arc<Seen>,
 }
 
+impl Echo {
+    fn say(&self, line: &[u8]) {
+        let flow = self.outbox.append(|out| {
+            out.extend_from_slice(line);
+            out.push(b'\n');
+        });
+        match flow {
+            Flow::Ready | Flow::Full => {}
+        }
+    }
+}
+
 #[async_trait]
 impl Connection for Echo {
     async fn line(&mut self, line: &[u8]) {
-        if line == b"flood" {
+        if line == b"flood" || line.ends_with(b"\"method\":\"flood\"}") {
             let (outbox, seen) = (self.outbox.clone(), Arc::clone(&self.seen));
             tokio::spawn(async move {
                 let message = vec![b'x'; 1023];
@@ -83,13 +95,21 @@ impl Connection for Echo {
             });
             return;
         }
-        let flow = self.outbox.append(|out| {
-            out.extend_from_slice(line);
-            out.push(b'\n');
-        });
-        match flow {
-            Flow::Ready | Flow::Full => {}
+        self.say(line);
+        // A request is answered too: with the lines that it asks for before its answer.
+        let Ok(call) = serde_json::from_slice::<serde_json::Value>(line) else { return };
+        if call.get("method").is_none() || call.get("id").is_none() {
+            return;
         }
+        for text in call["params"]["say"].as_array().into_iter().flatten() {
+            self.say(text.to_string().as_bytes());
+        }
+        let outcome = if call["params"]["fail"] == true { "error" } else { "result" };
+        self.say(
+            serde_json::json!({"jsonrpc": "2.0", "id": call["id"], outcome: call["params"]["give"]})
+                .to_string()
+                .as_bytes(),
+        );
     }
 
     async fn rejected(&mut self, rejected: Rejected) {

@@ -28,6 +28,12 @@ async fn next(client: &mut Client) -> Message {
     tokio::time::timeout(LIMIT, client.next()).await.expect("a message").expect("a message").expect("a message")
 }
 
+/// Sends a text and waits until it comes back.
+pub(crate) async fn echoed(client: &mut Client, text: &str) {
+    client.send(Message::text(text)).await.unwrap();
+    assert_eq!(next(client).await, Message::text(text));
+}
+
 #[tokio::test]
 async fn one_message_is_one_frame_however_it_comes() {
     let lab = Lab::new().await;

@@ -5,4 +5,5 @@ mod door;
 mod lab;
 mod life;
 mod pairing;
+mod streamable;
 mod tokens;
