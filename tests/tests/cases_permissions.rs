@@ -531,6 +531,54 @@ async fn the_lists_of_a_profile_are_obeyed() {
     assert_eq!(fs::read_to_string(lab.project().join("a.txt")).unwrap(), "a\n");
 }
 
+// While the question was open, somebody else put another program, directory or link where the shown one had been.
+#[tokio::test]
+async fn what_was_shown_is_what_runs() {
+    fn program(lab: &Lab, name: &str, text: &str) {
+        let path = lab.file(name, format!("#!/bin/sh\necho {text} >>ran\n"));
+        fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let lab = builtin("supervised");
+    let project = lab.project();
+    let (mut agent, session) = lab.session().await;
+    program(&lab, "tool", "shown");
+    program(&lab, "evil", "other");
+    fs::create_dir_all(project.join("a")).unwrap();
+    fs::create_dir_all(project.join("b")).unwrap();
+    std::os::unix::fs::symlink("a", project.join("dir")).unwrap();
+    type Act = Box<dyn Fn(&Path)>;
+    let acts: [(&str, Act); 4] = [
+        ("/run ./tool", Box::new(|project| fs::rename(project.join("evil"), project.join("tool")).unwrap())),
+        ("/run sh tool", Box::new(|project| fs::write(project.join("tool"), "echo third >>ran\n").unwrap())),
+        (
+            "/write dir/new x",
+            Box::new(|project| {
+                fs::remove_file(project.join("dir")).unwrap();
+                std::os::unix::fs::symlink("b", project.join("dir")).unwrap();
+            }),
+        ),
+        ("/run . ./tool", Box::new(|project| fs::remove_file(project.join("tool")).unwrap())),
+    ];
+    for (prompt, act) in &acts {
+        let request = agent.request("session/prompt", text_prompt(&session, prompt)).await;
+        let asked = question(&mut agent).await;
+        act(&project);
+        agent.reply(&asked["id"], selected("allow-once")).await;
+        let turn = finished(&mut agent, &request).await;
+        let end = last_update(&turn.messages);
+        assert_eq!(end["status"], "failed", "{prompt}: {end}");
+        assert!(end["rawOutput"].as_str().unwrap().contains("is not what it was when this was asked about"), "{end}");
+    }
+    assert!(!project.join("ran").exists(), "something ran");
+    assert!(files_below(&project.join("a")).is_empty() && files_below(&project.join("b")).is_empty());
+    // Undisturbed, the same is done.
+    program(&lab, "tool", "shown");
+    answered(&mut agent, &session, "/run ./tool", selected("allow-once")).await;
+    answered(&mut agent, &session, "/write dir/new x", selected("allow-once")).await;
+    assert_eq!(fs::read_to_string(project.join("ran")).unwrap(), "shown\n");
+    assert_eq!(files_below(&project.join("b")), ["new"]);
+}
+
 // A level that asks for nothing was taken for one that forbids nothing.
 #[tokio::test]
 async fn forbidden_paths_hold_at_every_level() {

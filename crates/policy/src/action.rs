@@ -1,7 +1,7 @@
 //! The closed set of things a tool can do, each resolved to exactly one effect.
 //! An action carries everything that is needed to perform it, so that what was judged and shown is what runs.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use crate::RootedPath;
 
@@ -21,6 +21,8 @@ pub enum Action {
         content: Arc<[u8]>,
         /// What must be there for the write to happen.
         replaces: Replaces,
+        /// Where it lands, as it was found when the write was prepared.
+        pins: Vec<Pin>,
     },
     /// Runs one program.
     Run {
@@ -32,6 +34,8 @@ pub enum Action {
         shown: String,
         /// Whether it may use the network. Whoever is asked is told, and no "always" is offered.
         network: bool,
+        /// What it starts in, with and from, as it was found when the command was prepared.
+        pins: Vec<Pin>,
     },
     /// Calls a tool of an MCP server.
     Call {
@@ -61,6 +65,30 @@ pub enum CallHint {
     Additive,
     /// It may destroy something.
     Destructive,
+}
+
+/// Something that has to be the same when the action is performed as when it was judged and shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pin {
+    /// What it is.
+    pub what: Pinned,
+    /// Its name, for whoever compares and for messages.
+    pub path: PathBuf,
+    /// A digest of how it was.
+    pub state: [u8; 32],
+}
+
+/// What is held by a [`Pin`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pinned {
+    /// The directory that a command starts in.
+    Directory,
+    /// A file of the session's directories that a command runs.
+    Program,
+    /// Where a file that is written lies when links are followed.
+    Place,
+    /// The variables that a command gets.
+    Environment,
 }
 
 /// The state of a file that a write was prepared against.

@@ -73,7 +73,7 @@ pub fn decide_command(base: &Base, command: &str) -> Result<Verdict, crate::Path
     let argv = vec!["/bin/sh".to_owned(), "-c".to_owned(), command.to_owned()];
     let cwd = roots.locate(".")?;
     let network = wants_network(&base.rules, &roots, "shell", &argv, &cwd);
-    let action = Action::Run { argv, cwd, shown: command.to_owned(), network };
+    let action = Action::Run { argv, cwd, shown: command.to_owned(), network, pins: Vec::new() };
     Ok(decide(&base.rules, &action, &Facts { tool: "shell", roots: &roots }))
 }
 

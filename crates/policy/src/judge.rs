@@ -1,9 +1,9 @@
 //! The decision itself: a total function from rules, roots, tool and action to a judgement with every reason kept.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::{
-    Action, CallHint, Level, Permit, RootKind, RootedPath, Roots, Ruleset,
+    Action, CallHint, Fingerprint, Level, Permit, RootKind, RootedPath, Roots, Ruleset,
     command::{self, Examined, Finding, Reach, Risk},
 };
 
@@ -42,6 +42,7 @@ pub enum Judgement {
 #[derive(Debug)]
 pub struct Pending {
     action: Action,
+    fingerprint: Fingerprint,
     reasons: Vec<Reason>,
 }
 
@@ -61,7 +62,7 @@ impl Pending {
     /// Turns the approval of exactly this action into its permit.
     pub fn approve(self) -> Permit {
         // INVARIANT judged: a `Pending` exists only for an action that `judge` let through to a person.
-        Permit::new(self.action)
+        Permit::new(self.action, self.fingerprint)
     }
 }
 
@@ -113,10 +114,11 @@ pub fn decide(rules: &Ruleset, action: &Action, facts: &Facts<'_>) -> Verdict {
 #[must_use]
 pub fn judge(rules: &Ruleset, roots: &Roots, tool: &str, action: Action) -> Judgement {
     let Verdict { decision, reasons } = decide(rules, &action, &Facts { tool, roots });
+    let fingerprint = action.fingerprint();
     match decision {
         // INVARIANT judged: every reason allows.
-        Decision::Allow => Judgement::Granted(Permit::new(action)),
-        Decision::Ask => Judgement::Pending(Pending { action, reasons }),
+        Decision::Allow => Judgement::Granted(Permit::new(action, fingerprint)),
+        Decision::Ask => Judgement::Pending(Pending { action, fingerprint, reasons }),
         Decision::Deny => Judgement::Refused(Refusal { reasons }),
     }
 }
@@ -134,10 +136,23 @@ pub fn wants_network(rules: &Ruleset, roots: &Roots, tool: &str, argv: &[String]
         Reach::Needs => true,
         Reach::Downloads if examined.granted || is_open(rules) => true,
         Reach::Downloads => {
-            let action = Action::Run { argv: argv.to_vec(), cwd: cwd.clone(), shown: String::new(), network: false };
+            let action = Action::Run {
+                argv: argv.to_vec(),
+                cwd: cwd.clone(),
+                shown: String::new(),
+                network: false,
+                pins: Vec::new(),
+            };
             decide(rules, &action, &Facts { tool, roots }).decision == Decision::Ask
         }
     }
+}
+
+/// The files of the session's directories that a command runs as programs or scripts, as far as its text says so: what is
+/// asked about has to be what runs, and these can change while the question is open.
+#[must_use]
+pub fn executed(rules: &Ruleset, roots: &Roots, argv: &[String], cwd: &RootedPath) -> Vec<PathBuf> {
+    command::examine(rules, roots, argv, cwd.absolute()).executed
 }
 
 /// Whether nobody is asked about the network.

@@ -24,12 +24,14 @@ mod permit;
 mod rules;
 pub mod shell;
 
-pub use action::{Action, CallHint, Replaces};
+pub use action::{Action, CallHint, Pin, Pinned, Replaces};
 pub use forbidden::Forbidden;
 pub use grant::{Grant, MAX_RULE};
-pub use judge::{Decision, Facts, Judgement, Pending, Reason, Refusal, Verdict, decide, judge, wants_network};
+pub use judge::{
+    Decision, Facts, Judgement, Pending, Reason, Refusal, Verdict, decide, executed, judge, wants_network,
+};
 pub use path::{MAX_PATH, PathError, Root, RootKind, RootedPath, Roots};
-pub use permit::Permit;
+pub use permit::{Fingerprint, Permit};
 pub use rules::{CommandRule, Level, MAX_PATTERN, RuleError, Ruleset};
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Paths and verdicts, table by table.
 
-use crate::{Action, Decision, Judgement, Level, PathError, Replaces, Root, RootKind, Roots, Ruleset, judge};
+use crate::{
+    Action, Decision, Judgement, Level, PathError, Pin, Pinned, Replaces, Root, RootKind, Roots, Ruleset, judge,
+};
 
 fn roots() -> Roots {
     Roots::new(vec![
@@ -64,7 +66,7 @@ fn read(text: &str) -> Action {
 
 fn write(text: &str) -> Action {
     let path = roots().locate(text).expect("a path inside");
-    Action::Write { path, content: b"x".as_slice().into(), replaces: Replaces::Nothing }
+    Action::Write { path, content: b"x".as_slice().into(), replaces: Replaces::Nothing, pins: Vec::new() }
 }
 
 fn run() -> Action {
@@ -73,6 +75,7 @@ fn run() -> Action {
         cwd: roots().locate(".").expect("inside"),
         shown: "make".into(),
         network: false,
+        pins: Vec::new(),
     }
 }
 
@@ -125,6 +128,91 @@ fn a_permit_hands_out_the_action_that_was_judged() {
     assert_eq!(pending.approve().into_action(), run());
 }
 
+/// Nothing of an action can be exchanged without its digest telling.
+#[test]
+fn fingerprints_tell_actions_apart() {
+    let pin = |what, path: &str, byte| Pin { what, path: path.into(), state: [byte; 32] };
+    let run = |argv: &[&str], cwd: &str, network, pins: &[Pin]| Action::Run {
+        argv: argv.iter().map(|word| (*word).to_owned()).collect(),
+        cwd: roots().locate(cwd).expect("inside"),
+        shown: "make".to_owned(),
+        network,
+        pins: pins.to_vec(),
+    };
+    let write = |path: &str, content: &[u8], replaces, pins: &[Pin]| Action::Write {
+        path: roots().locate(path).expect("inside"),
+        content: content.into(),
+        replaces,
+        pins: pins.to_vec(),
+    };
+    let call = |server: &str, tool: &str, arguments: &str| Action::Call {
+        server: server.to_owned(),
+        origin: "o".to_owned(),
+        tool: tool.to_owned(),
+        arguments: arguments.into(),
+        hint: crate::CallHint::None,
+    };
+    let all = [
+        run(&["make"], ".", false, &[]),
+        run(&["make"], ".", true, &[]),
+        run(&["make"], "src", false, &[]),
+        run(&["make", ""], ".", false, &[]),
+        run(&["ma", "ke"], ".", false, &[]),
+        run(&["make"], ".", false, &[pin(Pinned::Directory, "/w", 0)]),
+        run(&["make"], ".", false, &[pin(Pinned::Program, "/w", 0)]),
+        run(&["make"], ".", false, &[pin(Pinned::Directory, "/w", 1)]),
+        run(&["make"], ".", false, &[pin(Pinned::Directory, "/x", 0)]),
+        run(&["make"], ".", false, &[pin(Pinned::Directory, "/w", 0), pin(Pinned::Environment, "", 0)]),
+        write("a", b"x", Replaces::Nothing, &[]),
+        write("a", b"y", Replaces::Nothing, &[]),
+        write("b", b"x", Replaces::Nothing, &[]),
+        write("a", b"x", Replaces::Content([0; 32]), &[]),
+        write("a", b"x", Replaces::Content([1; 32]), &[]),
+        write("a", b"x", Replaces::Nothing, &[pin(Pinned::Place, "/w/proj/a", 0)]),
+        read("a"),
+        read("b"),
+        call("s", "t", "{}"),
+        call("st", "", "{}"),
+        call("s", "t", "{ }"),
+        Action::Converse,
+    ];
+    for (at, one) in all.iter().enumerate() {
+        for (other_at, other) in all.iter().enumerate() {
+            assert_eq!(one.fingerprint() == other.fingerprint(), at == other_at, "{one:?} and {other:?}");
+        }
+    }
+    let Judgement::Pending(pending) = judge(&Ruleset::new(Level::Supervised), &roots(), "shell", all[0].clone()) else {
+        panic!("it asks");
+    };
+    assert_eq!(pending.approve().fingerprint(), all[0].fingerprint());
+}
+
+/// Which files a command runs, as far as its text tells.
+#[test]
+fn the_programs_of_a_command_are_found() {
+    let found = |script: &str| {
+        let argv: Vec<String> = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
+        let here = roots().locate(".").expect("inside");
+        let found = crate::executed(&Ruleset::new(Level::Supervised), &roots(), &argv, &here);
+        found.iter().map(|path| path.display().to_string()).collect::<Vec<_>>()
+    };
+    for (script, expected) in [
+        ("ls src", &[][..]),
+        ("./run.sh", &["/w/proj/run.sh"]),
+        ("sh -x run.sh a b", &["/w/proj/run.sh"]),
+        ("python3 -u tools/x.py data", &["/w/proj/tools/x.py"]),
+        ("env A=1 node 'a b.js'", &["/w/proj/a b.js"]),
+        (". ./env.sh; make", &["/w/proj/env.sh"]),
+        ("x=$(target/debug/tool)", &["/w/proj/target/debug/tool"]),
+        ("cd src && ./a", &["/w/proj/a", "/w/proj/src/a"]),
+        ("/usr/bin/ls ./b", &[]),
+        ("/tmp/x", &[]),
+        ("$x/run", &[]),
+    ] {
+        assert_eq!(found(script), expected, "{script}");
+    }
+}
+
 #[test]
 fn scopes_tell_actions_apart() {
     let scopes =
@@ -138,7 +226,7 @@ fn scopes_tell_actions_apart() {
 fn the_network_asks_also_where_commands_do_not() {
     let run = |network| {
         let cwd = roots().locate(".").expect("inside");
-        Action::Run { argv: vec!["ls".into()], cwd, shown: "ls".into(), network }
+        Action::Run { argv: vec!["ls".into()], cwd, shown: "ls".into(), network, pins: Vec::new() }
     };
     let rules = Ruleset { auto_approve: vec!["shell".into()], ..Ruleset::new(Level::Supervised) };
     assert!(matches!(judge(&rules, &roots(), "shell", run(false)), Judgement::Granted(_)));
@@ -213,7 +301,7 @@ fn the_policy_says_what_has_the_network() {
     assert!(!wants(&ruled(None), "cargo build") && wants(&ruled(Some(true)), "cargo build"));
     // A closed network stays closed, also for who asks for it by name.
     let cwd = roots().locate(".").expect("inside");
-    let action = Action::Run { argv: vec!["ls".into()], cwd, shown: "ls".into(), network: true };
+    let action = Action::Run { argv: vec!["ls".into()], cwd, shown: "ls".into(), network: true, pins: Vec::new() };
     for level in [Level::Readonly, Level::Supervised, Level::Full] {
         let rules = Ruleset { network: Some(Decision::Deny), ..Ruleset::new(level) };
         assert!(matches!(judge(&rules, &roots(), "shell", action.clone()), Judgement::Refused(_)), "{level:?}");

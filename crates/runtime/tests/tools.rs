@@ -22,3 +22,5 @@ mod search;
 mod shell;
 #[path = "tools/support.rs"]
 mod support;
+#[path = "tools/swapped.rs"]
+mod swapped;

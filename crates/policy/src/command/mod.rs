@@ -56,6 +56,8 @@ pub(crate) struct Examined {
     pub(crate) reach: Reach,
     /// Whether rules of the operator give the network to all of it that does more than read.
     pub(crate) granted: bool,
+    /// Files inside the session's directories that are run.
+    pub(crate) executed: Vec<PathBuf>,
 }
 
 /// How deep wrappers and nested scripts are followed; deeper ones are unclear.
@@ -66,6 +68,9 @@ const MAX_COMMANDS: usize = 4096;
 
 /// How many working directories a script may have come through; more are unclear.
 const MAX_DIRECTORIES: usize = 8;
+
+/// How many files that are run are kept; a command that names more is not held to the rest.
+const MAX_EXECUTED: usize = 32;
 
 /// How many findings are kept. The first of each kind already decides.
 const MAX_FINDINGS: usize = 64;
@@ -83,6 +88,7 @@ pub(crate) fn examine(rules: &Ruleset, roots: &Roots, argv: &[String], cwd: &Pat
         reach: Reach::None,
         granted: false,
         without: false,
+        executed: Vec::new(),
     };
     let words = argv.iter().cloned().map(Word::Literal).collect();
     // The shell that the tool itself starts is no command of the model's, so no rule is about it.
@@ -98,7 +104,7 @@ pub(crate) fn examine(rules: &Ruleset, roots: &Roots, argv: &[String], cwd: &Pat
     if examiner.findings.is_empty() {
         examiner.find(Risk::Low, "it reads inside the session's directories");
     }
-    Examined { findings: examiner.findings, reach: examiner.reach, granted }
+    Examined { findings: examiner.findings, reach: examiner.reach, granted, executed: examiner.executed }
 }
 
 struct Examiner<'a> {
@@ -115,6 +121,7 @@ struct Examiner<'a> {
     granted: bool,
     /// Whether a rule allowed a command, and not the network.
     without: bool,
+    executed: Vec<PathBuf>,
 }
 
 impl Examiner<'_> {
@@ -191,6 +198,15 @@ impl Examiner<'_> {
             return;
         }
         let program = self.program(name);
+        if name.contains('/') && !program.trusted {
+            self.runs(first);
+        }
+        let operand = |word: &&Word| word.literal().is_none_or(|text| !text.starts_with('-'));
+        if interprets_files(&program.folded)
+            && let Some(file) = arguments.iter().find(operand)
+        {
+            self.runs(file);
+        }
         let allowed = self.by_rules(&program, command);
         let call = Call { program: &program, arguments, command };
         match table::kind(&program.folded) {
@@ -387,6 +403,13 @@ fn recurses(name: &str, arguments: &[Word]) -> bool {
         "diff" => has(&["-r", "--recursive"]),
         _ => false,
     }
+}
+
+/// Whether the first operand of a program is a file that it runs.
+fn interprets_files(name: &str) -> bool {
+    let interpreters =
+        ["python", "python3", "node", "ruby", "perl", "php", "lua", "tclsh", "rscript", "julia", "source", "."];
+    interpreters.contains(&name)
 }
 
 /// How much of a word is shown in a reason.

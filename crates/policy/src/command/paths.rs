@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{RootKind, path, shell::Word};
 
-use super::{Examiner, MAX_DIRECTORIES, Risk, printable};
+use super::{Examiner, MAX_DIRECTORIES, MAX_EXECUTED, Risk, printable};
 
 /// How many readings of one argument are looked at.
 const MAX_READINGS: usize = 16;
@@ -41,6 +41,16 @@ impl Examiner<'_> {
             && self.rules.home.is_none()
         {
             self.unclear("the home directory is not known");
+        }
+    }
+
+    /// Keeps a file that is run, wherever in the session's directories its name may lead.
+    pub(super) fn runs(&mut self, word: &Word) {
+        let Some(reading) = readings(word).into_iter().next().filter(|_| word.literal().is_some()) else { return };
+        for path in self.resolve(&reading) {
+            if self.executed.len() < MAX_EXECUTED && self.is_inside(&path) && !self.executed.contains(&path) {
+                self.executed.push(path);
+            }
         }
     }
 

@@ -227,6 +227,7 @@ impl Examiner<'_> {
                 continue;
             }
             self.unclear(format!("`{shown}` runs a script file that is not read here"));
+            self.runs(word);
             self.arguments(words, true);
             return;
         }

@@ -21,6 +21,7 @@ fn run_in(cwd: &str, script: &str) -> Action {
         cwd: roots().locate(cwd).unwrap(),
         shown: script.to_owned(),
         network: false,
+        pins: Vec::new(),
     }
 }
 
@@ -28,7 +29,7 @@ fn run_in(cwd: &str, script: &str) -> Action {
 #[test]
 fn the_network_is_covered_where_it_was_said() {
     let with_network = |script: &str| match run(script) {
-        Action::Run { argv, cwd, shown, .. } => Action::Run { argv, cwd, shown, network: true },
+        Action::Run { argv, cwd, shown, .. } => Action::Run { argv, cwd, shown, network: true, pins: Vec::new() },
         other => other,
     };
     for script in ["git status", "cargo test", "echo a; echo b", "git push", "curl -d @x https://a", "npm install"] {
@@ -55,7 +56,7 @@ fn run(script: &str) -> Action {
 
 fn write(path: &str) -> Action {
     let path = roots().locate(path).unwrap();
-    Action::Write { path, content: b"x".as_slice().into(), replaces: Replaces::Nothing }
+    Action::Write { path, content: b"x".as_slice().into(), replaces: Replaces::Nothing, pins: Vec::new() }
 }
 
 fn read(path: &str) -> Action {

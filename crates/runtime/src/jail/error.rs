@@ -92,6 +92,12 @@ pub enum JailError {
         /// The path as named.
         path: PathBuf,
     },
+    /// Something else than when it was asked about.
+    #[error("`{}` is not what it was when this was asked about; nothing was done", path.display())]
+    Swapped {
+        /// The path as named.
+        path: PathBuf,
+    },
     /// Everything else the system says.
     #[error("`{}`: {source}", path.display())]
     Io {

@@ -4,6 +4,7 @@
 //! asynchronous callers go through `spawn_blocking`.
 
 mod error;
+mod pin;
 mod place;
 mod resolve;
 mod write;

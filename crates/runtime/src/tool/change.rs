@@ -4,13 +4,13 @@ use std::path::Path;
 
 use async_trait::async_trait;
 use similar::TextDiff;
-use zeroclaw_policy::{Action, Permit, Replaces, RootedPath};
+use zeroclaw_policy::{Action, Permit, Pin, Replaces, RootedPath};
 
 use crate::{
     jail::Links,
     tool::{
         CallView, Location, PreparedCall, Progress, ToolContent, ToolContext, ToolFailure, ToolOutcome,
-        args::{writing, wrong_permit},
+        args::{reading, writing, wrong_permit},
         output::bounded,
         show, theirs,
     },
@@ -38,6 +38,12 @@ pub(super) enum Before {
     },
 }
 
+/// A file, and where it lay when the change was prepared.
+pub(super) struct Placed {
+    pub(super) path: RootedPath,
+    pub(super) pin: Pin,
+}
+
 /// A change that was prepared.
 pub(super) struct Change {
     pub(super) action: Action,
@@ -47,7 +53,8 @@ pub(super) struct Change {
 
 impl Change {
     /// Puts the change and its presentation together.
-    pub(super) fn new(path: RootedPath, title: &str, before: Before, new: String, replaces: Replaces) -> Self {
+    pub(super) fn new(place: Placed, title: &str, before: Before, new: String, replaces: Replaces) -> Self {
+        let Placed { path, pin } = place;
         let line = match &before {
             Before::Nothing | Before::Opaque { .. } => 1,
             Before::Text(old) => first_difference(old, &new),
@@ -55,7 +62,7 @@ impl Change {
         let location = Location { path: path.absolute().to_owned(), line: Some(line) };
         let content = content(path.absolute(), before, &new);
         let success = format!("Wrote {} bytes to `{}`.", new.len(), path.absolute().display());
-        let action = Action::Write { path, content: new.into_bytes().into(), replaces };
+        let action = Action::Write { path, content: new.into_bytes().into(), replaces, pins: vec![pin] };
         let view = CallView { title: show::title(title), locations: vec![location], content };
         Self { action, view, success }
     }
@@ -77,15 +84,21 @@ impl PreparedCall for Change {
         context: &ToolContext,
         _progress: &dyn Progress,
     ) -> Result<ToolOutcome, ToolFailure> {
-        let Action::Write { path, content, replaces } = permit.into_action() else {
+        let Action::Write { path, content, replaces, pins } = permit.into_action() else {
             return Err(wrong_permit());
         };
+        let held = pins.clone();
+        reading(context, move |files| Ok(files.hold(&held, None)?)).await?;
         let written = match &context.client.writer {
             Some(writer) => theirs::write(context, writer.as_ref(), &path, &content, replaces).await?,
             None => false,
         };
         if !written {
-            writing(context, move |files| Ok(files.write_atomic(&path, &content, replaces, Links::Follow)?)).await?;
+            writing(context, move |files| {
+                files.hold(&pins, None)?;
+                Ok(files.write_atomic(&path, &content, replaces, Links::Follow)?)
+            })
+            .await?;
         }
         Ok(ToolOutcome {
             model_text: self.success,

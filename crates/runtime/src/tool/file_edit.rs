@@ -11,7 +11,7 @@ use crate::{
     tool::{
         Location, PreparedCall, Tool, ToolContext, ToolFailure, ToolKind,
         args::{locate, parse, reading, shown_path, spec},
-        change::{Before, Change, first_difference, unified},
+        change::{Before, Change, Placed, first_difference, unified},
         output::bounded,
         text::strict,
         theirs,
@@ -142,7 +142,9 @@ impl Tool for FileEdit {
             let echo = bounded(&unified(old, &edited.text), MAX_ECHO);
             let replaces = Replaces::Content(digest(&bytes));
             let absolute = path.absolute().to_owned();
-            let mut change = Change::new(path, &title, Before::Text(old.to_owned()), edited.text, replaces);
+            let pin = files.pin_place(&path)?;
+            let mut change =
+                Change::new(Placed { path, pin }, &title, Before::Text(old.to_owned()), edited.text, replaces);
             change.view.locations =
                 edited.lines.into_iter().map(|line| Location { path: absolute.clone(), line: Some(line) }).collect();
             change.success = format!("Edited `{}`.\n{echo}", absolute.display());

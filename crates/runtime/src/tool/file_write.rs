@@ -11,7 +11,7 @@ use crate::{
     tool::{
         PreparedCall, Tool, ToolContext, ToolFailure, ToolKind,
         args::{locate, parse, reading, shown_path, spec},
-        change::{Before, Change},
+        change::{Before, Change, Placed},
         text::strict,
         theirs,
     },
@@ -84,7 +84,9 @@ impl Tool for FileWrite {
             Replaces::Nothing => "Create",
             Replaces::Content(_) => "Write",
         };
-        Ok(Box::new(Change::new(path, &format!("{verb} {shown}"), before, arguments.content, replaces)))
+        let asked = path.clone();
+        let pin = reading(context, move |files| Ok(files.pin_place(&asked)?)).await?;
+        Ok(Box::new(Change::new(Placed { path, pin }, &format!("{verb} {shown}"), before, arguments.content, replaces)))
     }
 }
 

@@ -87,7 +87,8 @@ pub(super) async fn before_change(
         return Ok(None);
     }
     // The change itself is judged later; one that is refused anyway must not reach the client before.
-    let action = Action::Write { path: path.clone(), content: Arc::from([]), replaces: Replaces::Nothing };
+    let action =
+        Action::Write { path: path.clone(), content: Arc::from([]), replaces: Replaces::Nothing, pins: Vec::new() };
     if let Judgement::Refused(_) = judge(&context.rules, context.jail.roots(), tool, action) {
         return Ok(None);
     }

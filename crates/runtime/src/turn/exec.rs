@@ -36,6 +36,12 @@ pub(super) struct Ready {
 /// Runs the call; returns its place in the answer with its result.
 pub(super) async fn execute(scene: &Scene<'_>, ready: Ready) -> (usize, CallResult) {
     let Ready { index, id, tool, view, prepared, permit, context } = ready;
+    // What the tool would do now against what was judged and shown: one that changed its mind does nothing.
+    let now = guarded(async { Ok(prepared.action().fingerprint()) }).await;
+    if now != Ok(permit.fingerprint()) {
+        let reason = "what would run is not what was asked about; nothing was done";
+        return (index, fail(scene, &id, &tool, &view.content, reason).await);
+    }
     if scene.cancel.is_cancelled() {
         return (index, fail(scene, &id, &tool, &view.content, &ToolFailure::Cancelled.to_string()).await);
     }

@@ -51,6 +51,22 @@ async fn prm_03_a_rejected_call_does_not_run_and_the_turn_goes_on() {
     assert_eq!(bench.sink.statuses("call-1-1"), [CallStatus::Pending, CallStatus::Failed]);
 }
 
+/// What was shown and approved was one thing, and what the tool then had in hand was another.
+#[tokio::test]
+async fn a_tool_that_changes_its_mind_does_nothing() {
+    for level in [Level::Supervised, Level::Full] {
+        let replies = vec![asks_for(&[("write", "{\"path\":\"a.txt\"}")]), says("done")];
+        let mut bench = Bench::new(replies, &[("write", Effect::Write, Doing::ChangeItsMind)]);
+        bench.rules.level = level;
+        bench.person = Person::answering(vec![Some(Approval::AllowOnce)]);
+        bench.run().await.expect("a turn");
+        assert_eq!(bench.log.lines(), Vec::<String>::new());
+        let reason = "what would run is not what was asked about; nothing was done";
+        assert_eq!(bench.results(), [(reason.to_owned(), true)]);
+        assert_eq!(bench.sink.statuses("call-1-1"), [CallStatus::Pending, CallStatus::Failed]);
+    }
+}
+
 #[tokio::test]
 async fn a_standing_rejection_is_not_asked_again() {
     let mut bench = writes(2);
@@ -124,14 +140,17 @@ async fn reads_before_a_question_are_done_before_it_is_answered() {
 fn grant(path: &str) -> Grant {
     let roots = Roots::new(vec![Root::new("/w".into(), RootKind::Session)]);
     let path = roots.locate(path).expect("a path inside");
-    Grant::propose("write", &Action::Write { path, content: Vec::new().into(), replaces: Replaces::Nothing })
-        .expect("a grant")
+    Grant::propose(
+        "write",
+        &Action::Write { path, content: Vec::new().into(), replaces: Replaces::Nothing, pins: Vec::new() },
+    )
+    .expect("a grant")
 }
 
 fn write(path: &str) -> Action {
     let roots = Roots::new(vec![Root::new("/w".into(), RootKind::Session)]);
     let path = roots.locate(path).expect("a path inside");
-    Action::Write { path, content: Vec::new().into(), replaces: Replaces::Nothing }
+    Action::Write { path, content: Vec::new().into(), replaces: Replaces::Nothing, pins: Vec::new() }
 }
 
 fn standing_of(remembered: &Remembered, path: &str) -> Option<Standing> {

@@ -396,6 +396,8 @@ pub(crate) enum Doing {
     },
     /// Reports a plan and a message.
     Report(Vec<PlanEntry>),
+    /// Has another action in mind when it is asked again.
+    ChangeItsMind,
 }
 
 /// What a tool would touch.
@@ -450,6 +452,7 @@ impl Log {
 struct FakeCall {
     name: String,
     action: Action,
+    asked: AtomicUsize,
     doing: Doing,
     log: Log,
 }
@@ -481,11 +484,14 @@ impl Tool for Fake {
         let path = context.jail.roots().locate(named).map_err(|error| ToolFailure::Arguments(error.to_string()))?;
         let action = match self.effect {
             Effect::Read => Action::Read { path },
-            Effect::Write => Action::Write { path, content: b"new".as_slice().into(), replaces: Replaces::Nothing },
+            Effect::Write => {
+                Action::Write { path, content: b"new".as_slice().into(), replaces: Replaces::Nothing, pins: Vec::new() }
+            }
         };
         Ok(Box::new(FakeCall {
             name: self.spec.name.clone(),
             action,
+            asked: AtomicUsize::new(0),
             doing: self.doing.clone(),
             log: self.log.clone(),
         }))
@@ -495,7 +501,13 @@ impl Tool for Fake {
 #[async_trait]
 impl PreparedCall for FakeCall {
     fn action(&self) -> Action {
-        self.action.clone()
+        let before = self.asked.fetch_add(1, Ordering::SeqCst);
+        match (&self.doing, self.action.clone()) {
+            (Doing::ChangeItsMind, Action::Write { path, replaces, pins, .. }) if before > 0 => {
+                Action::Write { path, content: b"other".as_slice().into(), replaces, pins }
+            }
+            (_, action) => action,
+        }
     }
 
     fn view(&self) -> CallView {
@@ -544,6 +556,8 @@ impl PreparedCall for FakeCall {
                 }
                 Ok("streamed".to_owned())
             }
+            // It is not called again.
+            Doing::ChangeItsMind => panic!("it ran"),
             Doing::Report(plan) => {
                 progress.plan(plan);
                 progress.message("a word to the user");

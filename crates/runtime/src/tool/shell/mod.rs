@@ -10,7 +10,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use zeroclaw_policy::{Action, Permit, RootedPath, wants_network};
+use sha2::{Digest, Sha256};
+use zeroclaw_policy::{Action, Permit, Pin, Pinned, RootedPath, executed, wants_network};
 
 use crate::{
     model::ToolSpec,
@@ -95,15 +96,15 @@ impl Tool for Shell {
             return Err(ToolFailure::Arguments("`command` contains a NUL byte".to_owned()));
         }
         let cwd = locate(context, cwd.as_deref().unwrap_or("."))?;
-        let asked = cwd.clone();
-        reading(context, move |files| Ok(files.open_dir(&asked).map(drop)?)).await?;
+        let argv = argv(&command);
+        let mut pins = pins(context, &argv, &cwd).await?;
+        pins.push(environment(context));
         let cap = context.settings.shell_timeout;
         let timeout = timeout_secs.map_or(cap, |secs| Duration::from_secs(secs.max(1)).min(cap));
         let place = shown_path(context.jail.roots(), cwd.absolute());
-        let argv = argv(&command);
         let network = network
             .unwrap_or_else(|| wants_network(&context.rules, context.jail.roots(), &self.spec.name, &argv, &cwd));
-        Ok(Box::new(Call { command, network, cwd, place, timeout }))
+        Ok(Box::new(Call { command, network, cwd, place, timeout, pins }))
     }
 }
 
@@ -117,6 +118,31 @@ async fn confine(context: &ToolContext, argv: Vec<String>, network: Network) -> 
     wrapped.map_err(|error| ToolFailure::Failed(error.to_string()))
 }
 
+/// Holds the directory that a command starts in, and the files of the session that it runs as far as its text tells.
+async fn pins(context: &ToolContext, argv: &[String], cwd: &RootedPath) -> Result<Vec<Pin>, ToolFailure> {
+    let programs = executed(&context.rules, context.jail.roots(), argv, cwd);
+    let (jail, cwd) = (context.jail.clone(), cwd.clone());
+    reading(context, move |files| {
+        let mut pins = vec![files.pin_directory(&cwd)?];
+        let located = programs.iter().filter_map(|path| jail.roots().locate(path.to_str()?).ok());
+        pins.extend(located.map(|path| files.pin_program(&path)));
+        Ok(pins)
+    })
+    .await
+}
+
+/// Holds the variables that commands get.
+fn environment(context: &ToolContext) -> Pin {
+    let mut digest = Sha256::new();
+    for (name, value) in &context.settings.shell_env {
+        for text in [name, value] {
+            digest.update((text.len() as u64).to_be_bytes());
+            digest.update(text);
+        }
+    }
+    Pin { what: Pinned::Environment, path: "environment".into(), state: digest.finalize().into() }
+}
+
 /// What runs a command.
 fn argv(command: &str) -> Vec<String> {
     vec!["/bin/sh".to_owned(), "-c".to_owned(), command.to_owned()]
@@ -128,6 +154,7 @@ struct Call {
     cwd: RootedPath,
     place: String,
     timeout: Duration,
+    pins: Vec<Pin>,
 }
 
 #[async_trait]
@@ -138,6 +165,7 @@ impl PreparedCall for Call {
             cwd: self.cwd.clone(),
             shown: self.command.clone(),
             network: self.network,
+            pins: self.pins.clone(),
         }
     }
 
@@ -164,10 +192,19 @@ impl PreparedCall for Call {
         context: &ToolContext,
         progress: &dyn Progress,
     ) -> Result<ToolOutcome, ToolFailure> {
-        let Action::Run { argv, cwd, network, .. } = permit.into_action() else {
+        let Action::Run { argv, cwd, network, pins, .. } = permit.into_action() else {
             return Err(wrong_permit());
         };
-        let directory = reading(context, move |files| Ok(files.open_dir(&cwd)?)).await?;
+        let given = environment(context);
+        if pins.iter().any(|pin| pin.what == Pinned::Environment && *pin != given) {
+            return Err(ToolFailure::Failed("the environment is not what it was when this was asked about".to_owned()));
+        }
+        let directory = reading(context, move |files| {
+            let directory = files.open_dir(&cwd)?;
+            files.hold(&pins, Some((&cwd, &directory)))?;
+            Ok(directory)
+        })
+        .await?;
         if let Some(terminals) = &context.client.terminals {
             let command = terminal::Command { argv: &argv, cwd: &directory.real, timeout: self.timeout };
             if let Some(outcome) = terminal::run(terminals.as_ref(), command, context, progress).await? {
