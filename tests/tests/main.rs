@@ -53,6 +53,9 @@ mod dialect_errors;
 #[cfg(test)]
 mod dialog;
 #[cfg(test)]
+#[cfg(unix)]
+mod directories;
+#[cfg(test)]
 mod durable;
 #[cfg(test)]
 mod examples;

@@ -343,6 +343,7 @@ fn put_gateway(gateway: &mut GatewayConfig, setting: &Setting, reader: &Reader<'
             gateway.max_connections = count.unwrap_or(gateway.max_connections);
         }
         "drain_secs" => gateway.drain_secs = whole(gateway.drain_secs),
+        "allowed_cwd_roots" => reader.paths(&mut gateway.allowed_cwd_roots),
         _ => {}
     }
 }

@@ -200,6 +200,7 @@ const GATEWAY: &[Key] = &[
     // A connection costs memory and a file descriptor, of which a process has some thousand by default.
     with_default("max_connections", Kind::Whole { min: 1, max: 100_000 }, "512"),
     with_default("drain_secs", Kind::Whole { min: 0, max: 3600 }, "20"),
+    key("allowed_cwd_roots", Kind::Paths),
 ];
 
 const CLIENT: &[Key] = &[

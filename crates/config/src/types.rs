@@ -269,6 +269,8 @@ pub struct GatewayConfig {
     pub max_connections: usize,
     /// How long running turns may go on when the daemon is asked to end.
     pub drain_secs: u64,
+    /// The only directories that clients of the gateway may open sessions in; empty for those of `[acp]`.
+    pub allowed_cwd_roots: Vec<String>,
 }
 
 impl Default for GatewayConfig {
@@ -285,6 +287,7 @@ impl Default for GatewayConfig {
             trust_forwarded_headers: false,
             max_connections: 512,
             drain_secs: 20,
+            allowed_cwd_roots: Vec::new(),
         }
     }
 }

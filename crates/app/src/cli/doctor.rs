@@ -12,7 +12,7 @@ use super::sessions::store_path;
 use super::term::{Palette, Role, one_line};
 use super::{Context, GlobalArgs, exit};
 use crate::agents::{default_agent, key_variable};
-use crate::wiring::backend;
+use crate::wiring::{backend, check_rules};
 
 /// How many ignored keys are named; more are counted.
 const MAX_IGNORED: usize = 10;
@@ -57,6 +57,9 @@ pub(super) fn run(globals: &GlobalArgs, context: &Context, out: &mut impl Write)
             }
             Ok(loaded) => {
                 config(&mut report, &loaded)?;
+                if let Err(error) = check_rules(&loaded) {
+                    report.line(Health::Broken, "rules", &format!("{error:#}"))?;
+                }
                 if let Some(problem) = &loaded.keys_problem {
                     report.line(Health::Broken, "keys", problem)?;
                 }

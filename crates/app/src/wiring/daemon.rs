@@ -45,6 +45,10 @@ pub fn serve_daemon(mut options: DaemonOptions, announce: impl FnOnce(&str)) -> 
     let gateway = &mut loaded.config.gateway;
     gateway.host = options.host.take().unwrap_or_else(|| gateway.host.clone());
     gateway.port = options.port.unwrap_or(gateway.port);
+    // Clients of a daemon may be elsewhere, so their directories can be others than those of an editor on this machine.
+    if !gateway.allowed_cwd_roots.is_empty() {
+        loaded.config.acp.allowed_cwd_roots = std::mem::take(&mut loaded.config.gateway.allowed_cwd_roots);
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .thread_name("zeroclaw-worker")
         .enable_all()
