@@ -17,6 +17,9 @@ use tokio::process::Command;
 use zeroclaw_e2e::{Lab, Lifeline, answer_text, binary, updates_of};
 use zeroclaw_testkit::process::hermetic;
 
+#[cfg(unix)]
+use crate::daemon::Daemon;
+
 /// Bounds only runs that have failed: the slowest takes a few seconds.
 const LIMIT: Duration = Duration::from_secs(180);
 
@@ -88,14 +91,24 @@ fn stop_reasons(messages: &[Value]) -> Vec<&str> {
     messages.iter().filter_map(|message| message["result"]["stopReason"].as_str()).collect()
 }
 
-/// Runs a driver for a whole life of a session, and checks the sums that it prints.
-async fn whole_life(installed: &Installed, program: &str, driver: &str) {
+/// A lab with a file that is not compressible and no text, so that nothing but the very bytes will do.
+fn lab_with_bytes() -> Lab {
     let lab = Lab::new();
-    // Not compressible and no text, so that nothing but the very bytes will do.
     let bytes: Vec<u8> = (0_u32..1 << 20).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     lab.file("big.bin", bytes);
+    lab
+}
+
+/// Runs a driver for a whole life of a session with an agent that it starts.
+async fn whole_life(installed: &Installed, program: &str, driver: &str) {
+    let lab = lab_with_bytes();
     let mut command = installed.command(&lab, program);
     command.arg(installed.folder.join(driver)).arg(binary("zeroclaw-acp")).arg(lab.project());
+    life_of(command, driver).await;
+}
+
+/// Runs a driver for a whole life of a session, and checks the sums that it prints.
+async fn life_of(command: Command, driver: &str) {
     let output = output(command).await;
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{driver}: {}\n{errors}", output.status);
@@ -105,6 +118,19 @@ async fn whole_life(installed: &Installed, program: &str, driver: &str) {
     assert_eq!((&summary["prompts"], &summary["permissions"]), (&json!(9), &json!(3)), "{summary}");
     let seen = summary["live"].as_u64().expect("a number");
     assert!(seen > 20_000, "{summary}");
+}
+
+/// Runs the TypeScript driver against a gateway.
+#[cfg(unix)]
+async fn life_over(scheme: &str) {
+    let Some(installed) = Installed::find() else { return };
+    let lab = lab_with_bytes();
+    let daemon = Daemon::start(&lab, &[]).await;
+    let mut command = installed.command(&lab, "node");
+    command.env("ZEROCLAW_TOKEN", crate::daemon::token(&lab, "sdk").await);
+    command.arg(installed.folder.join("typescript/driver.ts"));
+    command.arg(format!("{scheme}://{}/acp", daemon.address)).arg(lab.project());
+    life_of(command, scheme).await;
 }
 
 /// Each editor has its own reading of the protocol in types; what one library took, the next refused.
@@ -319,4 +345,18 @@ async fn client_09_acplint_neither_hangs_nor_breaks_the_agent() {
         assert_ne!(result["status"], "ERROR", "{result}");
         assert!(!result["message"].as_str().unwrap_or_default().contains("timed out"), "{result}");
     }
+}
+
+/// A client elsewhere gets what an editor gets from a process of its own, or it is another product.
+#[cfg(unix)]
+#[tokio::test]
+async fn client_10_the_typescript_sdk_gets_through_the_same_life_over_websocket() {
+    life_over("ws").await;
+}
+
+/// The same without WebSocket: an answer on the wrong stream is one that the SDK waits for until it is ended.
+#[cfg(unix)]
+#[tokio::test]
+async fn client_11_the_typescript_sdk_gets_through_the_same_life_over_http() {
+    life_over("http").await;
 }

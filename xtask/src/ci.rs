@@ -31,6 +31,7 @@ const STEPS: &[(&str, Action)] = &[
     ("fetch", Action::Cargo(&["fetch", "--locked"], &[])),
     ("fetch-latest", Action::Cargo(&["fetch", "--locked", "--manifest-path", SCHEMA], &[])),
     ("fetch-1.7", Action::Cargo(&["fetch", "--locked", "--manifest-path", SCHEMA_1_7], &[])),
+    ("fetch-client", Action::Cargo(&["fetch", "--locked", "--manifest-path", CLIENT], &[])),
     ("fmt", Action::Cargo(&["fmt", "--all", "--check"], &[])),
     ("tidy", Action::Tidy),
     ("deny", Action::Deny),
@@ -47,6 +48,13 @@ const STEPS: &[(&str, Action)] = &[
     ),
     ("schema", Action::Cargo(&["test", "--manifest-path", SCHEMA, "--locked"], &[])),
     ("schema-1.7", Action::Cargo(&["test", "--manifest-path", SCHEMA_1_7, "--locked"], &[])),
+    // And one for the official client, whose TLS library must not get into the programs that it is driven against.
+    ("client-fmt", Action::Cargo(&["fmt", "--manifest-path", CLIENT, "--check"], &[])),
+    (
+        "client-lint",
+        Action::Cargo(&["clippy", "--manifest-path", CLIENT, "--all-targets", "--locked", "--", "-D", "warnings"], &[]),
+    ),
+    ("client", Action::Cargo(&["test", "--manifest-path", CLIENT, "--locked"], &[])),
 ];
 
 /// Judges by the newest official types and the JSON Schema.
@@ -54,6 +62,16 @@ const SCHEMA: &str = "tests/schema/latest/Cargo.toml";
 
 /// Judges by the oldest official types that are in use.
 const SCHEMA_1_7: &str = "tests/schema/1.7/Cargo.toml";
+
+/// The official Rust client over WebSocket and HTTP.
+const CLIENT: &str = "tests/clients/rust/Cargo.toml";
+
+/// What may enter the lock files that are not the product's, each beside the rules for it.
+const BESIDE: [(&str, &str); 3] = [
+    (SCHEMA, "tests/schema/deny.toml"),
+    (SCHEMA_1_7, "tests/schema/deny.toml"),
+    (CLIENT, "tests/clients/rust/deny.toml"),
+];
 
 struct Outcome {
     name: &'static str,
@@ -110,9 +128,9 @@ fn perform(workspace: &Workspace, action: &Action) -> Result<bool> {
             // Advisories are left out: they change without the code changing and need the network.
             let mut passed =
                 succeeds(workspace.cargo().args(["deny", "--offline", "check", "licenses", "bans", "sources"]))?;
-            for manifest in [SCHEMA, SCHEMA_1_7] {
+            for (manifest, rules) in BESIDE {
                 let mut command = workspace.cargo();
-                command.args(["deny", "--offline", "--manifest-path", manifest, "--config", "tests/schema/deny.toml"]);
+                command.args(["deny", "--offline", "--manifest-path", manifest, "--config", rules]);
                 passed &= succeeds(command.args(["check", "licenses", "sources"]))?;
             }
             Ok(passed)

@@ -2,6 +2,7 @@
 // It checks what a client sees; which bytes were sent is left to the other tests.
 //
 //     node driver.ts AGENT PROJECT     with HOME set to the agent's home
+//     node driver.ts URL PROJECT       with a token in ZEROCLAW_TOKEN; ws:// and http:// choose the transport
 //
 // Prints one line of JSON and exits with 0 when every step was as it should be.
 
@@ -12,6 +13,8 @@ import { readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { Readable, Writable } from "node:stream";
 import * as acp from "@agentclientprotocol/sdk";
+import { createHttpStream } from "@agentclientprotocol/sdk/experimental/http-client";
+import { createWebSocketStream } from "@agentclientprotocol/sdk/experimental/ws-client";
 
 const [agentPath, project] = process.argv.slice(2);
 assert(agentPath !== undefined && project !== undefined, "usage: driver.ts AGENT PROJECT");
@@ -50,14 +53,40 @@ class Log {
   }
 }
 
-/** Runs a workflow against a fresh agent process, and checks that the process ends by itself when its input ends. */
-async function withAgent<T>(log: Log, work: (agent: acp.ClientContext) => Promise<T>): Promise<T> {
+/** A way to an agent, and what has to hold when it is not needed any more. */
+interface Link {
+  stream: acp.Stream;
+  end: () => Promise<void>;
+}
+
+/** A fresh agent process, which has to end by itself when its input ends. */
+function spawned(): Link {
   const child = spawn(agentPath!, [], { stdio: ["pipe", "pipe", "inherit"] });
   const exited = once(child, "exit");
   const stream = acp.ndJsonStream(
     Writable.toWeb(child.stdin),
     Readable.toWeb(child.stdout) as ReadableStream<Uint8Array>,
   );
+  const end = async (): Promise<void> => {
+    child.stdin.end();
+    assert.deepEqual(await exited, [0, null], "the agent did not end well");
+  };
+  return { stream, end };
+}
+
+/** A new connection to a gateway. */
+function connected(url: string): Link {
+  const token = process.env["ZEROCLAW_TOKEN"];
+  assert(token, "ZEROCLAW_TOKEN is missing");
+  const stream = url.startsWith("ws")
+    ? createWebSocketStream(url, { protocols: ["zeroclaw.acp.v1", `bearer.${token}`] })
+    : createHttpStream(url, { headers: { Authorization: `Bearer ${token}` } });
+  return { stream, end: async () => {} };
+}
+
+/** Runs a workflow against the agent. */
+async function withAgent<T>(log: Log, work: (agent: acp.ClientContext) => Promise<T>): Promise<T> {
+  const { stream, end } = /^(ws|http)s?:/.test(agentPath!) ? connected(agentPath!) : spawned();
   const app = acp
     .client({ name: "zeroclaw-typescript-driver" })
     .onRequest(acp.methods.client.session.requestPermission, async ({ params, agent }) => {
@@ -72,8 +101,7 @@ async function withAgent<T>(log: Log, work: (agent: acp.ClientContext) => Promis
     })
     .onNotification(acp.methods.client.session.update, ({ params }) => log.update(params.update));
   const result = await app.connectWith(stream, work);
-  child.stdin.end();
-  assert.deepEqual(await exited, [0, null], "the agent did not end well");
+  await end();
   return result;
 }
 

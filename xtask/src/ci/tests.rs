@@ -30,6 +30,7 @@ fn tests_run_once_and_locked() {
             ["test", "--workspace", "--locked"].as_slice(),
             &["test", "--manifest-path", SCHEMA, "--locked"],
             &["test", "--manifest-path", SCHEMA_1_7, "--locked"],
+            &["test", "--manifest-path", CLIENT, "--locked"],
         ]
     );
 }

@@ -14,7 +14,7 @@ use tokio::{
 };
 use zeroclaw_acp_transport::{Connection, Outbox, OutboxReader};
 
-use super::streams::{Put, Streams};
+use super::streams::Streams;
 use crate::{
     Gateway,
     auth::Identity,
@@ -167,11 +167,7 @@ async fn distribute(
     while reader.take(&mut batch).await {
         let mut count = 0;
         for line in batch.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-            while streams.put(line) == Put::Later {
-                if let Err(over) = progressing(streams, stall).await {
-                    return over;
-                }
-            }
+            streams.put(line);
             count += 1;
         }
         metrics.messages_out.add(count);

@@ -2,6 +2,7 @@
 //!
 //! A message of a session goes on the session's stream, everything else on the connection's; the answers to
 //! `session/new` and `session/load` go on the connection's, because a client listens there before it knows a session.
+//! The one exception is a load whose session's stream is being read: its replay is there, and two streams have no order.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -39,14 +40,13 @@ enum Effect {
     None,
     /// Its result names a session.
     Opens,
-    /// The session's replay came before its result.
+    /// Its session's replay comes before its result.
     Loads,
     Closes,
 }
 
 #[derive(Debug)]
 struct Route {
-    target: Target,
     session: Option<Box<str>>,
     effect: Effect,
 }
@@ -58,14 +58,6 @@ pub(super) enum Unreadable {
     Taken,
     /// There is no such session.
     Unknown,
-}
-
-/// What became of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Put {
-    Done,
-    /// Its session's stream has to be read to here first; try again then.
-    Later,
 }
 
 /// The streams of one client.
@@ -157,16 +149,12 @@ impl Streams {
             Some(MethodKind::SessionClose | MethodKind::SessionDelete) => Effect::Closes,
             Some(_) | None => Effect::None,
         };
-        let target = match (effect, &session) {
-            (Effect::Loads, _) | (_, None) => Target::Connection,
-            (Effect::None | Effect::Opens | Effect::Closes, Some(session)) => Target::Session(session.clone()),
-        };
         let mut state = self.lock();
         if state.open_routes >= MAX_ROUTES {
             return false;
         }
         state.open_routes += 1;
-        state.routes.entry(id).or_default().push_back(Route { target, session, effect });
+        state.routes.entry(id).or_default().push_back(Route { session, effect });
         true
     }
 
@@ -185,8 +173,8 @@ impl Streams {
     }
 
     /// Puts a message of the server on its stream.
-    pub(super) fn put(&self, line: &[u8]) -> Put {
-        self.lock().put(line)
+    pub(super) fn put(&self, line: &[u8]) {
+        self.lock().put(line);
     }
 
     /// Bytes that wait, and how much was ever read.
@@ -262,7 +250,7 @@ impl State {
         }
     }
 
-    fn put(&mut self, line: &[u8]) -> Put {
+    fn put(&mut self, line: &[u8]) {
         let target = match Frame::parse(line) {
             Ok(Frame::Request { method, params, .. } | Frame::Notification { method, params }) => {
                 match session_in(params).filter(|_| !is_of_connection(&method)) {
@@ -276,12 +264,9 @@ impl State {
                         // A client that has gone meanwhile is noticed by its silence.
                         let _ = sender.send(Bytes::copy_from_slice(line));
                     }
-                    return Put::Done;
+                    return;
                 }
-                match self.target_of_response(&id, &outcome) {
-                    Some(target) => target,
-                    None => return Put::Later,
-                }
+                self.target_of_response(&id, &outcome)
             }
             // The server writes nothing else; were it to, the client should see it.
             Err(_) => Target::Connection,
@@ -291,7 +276,6 @@ impl State {
             Target::Session(id) => self.sessions.get_mut(id).map_or(0, |mailbox| mailbox.push(line)),
         };
         self.queued += written;
-        Put::Done
     }
 
     /// The stream of a session that the server has named.
@@ -306,47 +290,34 @@ impl State {
         Target::Session(session)
     }
 
-    /// `None`: not yet.
-    fn target_of_response(&mut self, id: &RequestId, outcome: &ResponseOutcome<'_>) -> Option<Target> {
-        let Some(route) = self.routes.get(id).and_then(VecDeque::front) else { return Some(Target::Connection) };
-        if route.effect == Effect::Loads
-            && let Some(mailbox) = route.session.as_ref().and_then(|session| self.sessions.get(session))
-            && mailbox.taken
-            && !mailbox.pending.is_empty()
-        {
-            // The replay is on another stream than its end: whoever reads both should not see the end first.
-            return None;
-        }
-        let route = self.take_route(id)?;
+    fn target_of_response(&mut self, id: &RequestId, outcome: &ResponseOutcome<'_>) -> Target {
+        let Some(route) = self.take_route(id) else { return Target::Connection };
         let result = match outcome {
             ResponseOutcome::Result(result) => Some(*result),
             ResponseOutcome::Error(_) => None,
         };
-        if result.is_some() {
-            match route.effect {
-                Effect::Opens => {
-                    if let Some(opened) = session_in(result) {
-                        self.confirmed(opened);
-                    }
+        match (route.effect, &route.session) {
+            (Effect::Opens, _) => {
+                if let Some(opened) = session_in(result) {
+                    self.confirmed(opened);
                 }
-                Effect::Loads => {
-                    if let Some(session) = &route.session {
-                        self.confirmed(session.clone());
-                    }
-                }
-                Effect::Closes => {
-                    if let Some(session) = &route.session {
-                        return Some(self.closed_session(session));
-                    }
-                }
-                Effect::None => {}
             }
+            (Effect::Loads, Some(session)) => {
+                if result.is_some() {
+                    self.confirmed(session.clone());
+                }
+                if !self.sessions.get(session).is_some_and(|mailbox| mailbox.taken) {
+                    return Target::Connection;
+                }
+            }
+            (Effect::Closes, Some(session)) if result.is_some() => return self.closed_session(session),
+            (Effect::None | Effect::Loads | Effect::Closes, _) => {}
         }
-        Some(match route.target {
+        match route.session {
+            Some(session) if self.sessions.contains_key(&session) => Target::Session(session),
             // Where nobody can ever read, nothing is put.
-            Target::Session(session) if !self.sessions.contains_key(&session) => Target::Connection,
-            target @ (Target::Session(_) | Target::Connection) => target,
-        })
+            Some(_) | None => Target::Connection,
+        }
     }
 
     fn take_route(&mut self, id: &RequestId) -> Option<Route> {

@@ -157,13 +157,20 @@ async fn http_01_every_message_comes_on_the_stream_it_belongs_to() {
     assert_eq!(session.next().await.unwrap(), result(2, json!({"stopReason": "end_turn"})));
     assert_eq!(connection.next().await.unwrap(), withdrawn);
 
-    // The stream of a session that is loaded is opened before it is known; the end of the replay is on the other one.
+    // The stream of a session that is loaded is opened before it is known; the end of the replay comes behind it.
     let mut loaded = client.events(Some("s-2")).await;
     let load = call(3, "session/load", json!({"sessionId": "s-2", "say": [update("s-2", "old")], "give": {}}));
     assert_eq!(client.post(&[("acp-session-id", "s-2")], &load).await.0, 202);
     assert_eq!(loaded.next().await.unwrap()["method"], "session/load");
     assert_eq!(loaded.next().await.unwrap(), update("s-2", "old"));
-    assert_eq!(connection.next().await.unwrap(), result(3, json!({})));
+    assert_eq!(loaded.next().await.unwrap(), result(3, json!({})));
+    // A client that listens to the connection alone gets its answer there, and the replay when it wants it.
+    let load = call(5, "session/load", json!({"sessionId": "s-3", "say": [update("s-3", "old")], "give": {}}));
+    assert_eq!(client.post(&[("acp-session-id", "s-3")], &load).await.0, 202);
+    assert_eq!(connection.next().await.unwrap(), result(5, json!({})));
+    let mut late = client.events(Some("s-3")).await;
+    assert_eq!(late.next().await.unwrap()["method"], "session/load");
+    assert_eq!(late.next().await.unwrap(), update("s-3", "old"));
 
     // What fails for a session that nobody reads is told on the connection.
     let unknown = call(4, "session/prompt", json!({"sessionId": "s-9", "fail": true, "give": {"code": -32000}}));
