@@ -1,9 +1,13 @@
 //! The program `zeroclaw-acp-bridge`: a client on standard input and output, a gateway elsewhere.
 
+mod openclaw;
+
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use zeroclaw_bridge::{Arguments, run};
+
+use crate::openclaw::Openclaw;
 
 /// Joins an Agent Client Protocol client on standard input and output to a ZeroClaw gateway.
 ///
@@ -29,10 +33,20 @@ struct Cli {
     /// Seconds that a gateway that is not there yet is waited for at start
     #[arg(long, value_name = "N", default_value_t = 0)]
     wait_secs: u64,
+    #[command(subcommand)]
+    gateway: Option<Gateway>,
+}
+
+#[derive(Subcommand)]
+enum Gateway {
+    Openclaw(Box<Openclaw>),
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    if let Some(Gateway::Openclaw(openclaw)) = cli.gateway {
+        return openclaw.run(cli.config_dir);
+    }
     let arguments = Arguments {
         config_dir: cli.config_dir,
         url: cli.url,

@@ -7,6 +7,7 @@
 mod discover;
 mod ledger;
 mod link;
+pub mod openclaw;
 mod program;
 mod relay;
 mod wire;
