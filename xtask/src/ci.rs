@@ -39,6 +39,8 @@ const STEPS: &[(&str, Action)] = &[
     ("doc", Action::Cargo(&["doc", "--workspace", "--no-deps", "--locked"], &[("RUSTDOCFLAGS", "-D warnings")])),
     ("public-api", Action::PublicApi),
     ("test", Action::Cargo(&["test", "--workspace", "--locked"], &[])),
+    // The same properties as in the step before, for longer: eight of them, ten seconds each.
+    ("fuzz", Action::Cargo(&["run", "--quiet", "--locked", "-p", "zeroclaw-fuzz", "--", "--seconds", "10"], &[])),
     // Two workspaces of their own, see tests/schema/README.md: same sources, two versions of the official types. They
     // start the binaries that the step before has built.
     ("schema-fmt", Action::Cargo(&["fmt", "--manifest-path", SCHEMA, "--check"], &[])),

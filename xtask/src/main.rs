@@ -1,4 +1,4 @@
-//! Developer commands of the workspace: `cargo xtask ci`, `cargo xtask tidy`, `cargo xtask bench`.
+//! Developer commands of the workspace: `cargo xtask ci`, `tidy`, `fuzz`, `bench` and so on.
 //! It links no crate of the product, so it builds and runs while the product does not.
 #![expect(
     clippy::print_stdout,
@@ -8,6 +8,7 @@
 
 mod bench;
 mod ci;
+mod fuzz;
 mod public_api;
 mod tidy;
 mod workspace;
@@ -35,6 +36,8 @@ enum Command {
     Tidy,
     /// Compare the public items of the protocol crate with their record.
     PublicApi(public_api::Options),
+    /// Feed random input to the parsers, the policy and the stores, and check what must hold for whatever comes in.
+    Fuzz(fuzz::Options),
     /// Measure the release build next to bare programs in the same run.
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -65,6 +68,7 @@ fn run(cli: &Cli) -> Result<Verdict> {
         Command::Ci => ci::run(&workspace),
         Command::Tidy => tidy::run(&workspace),
         Command::PublicApi(options) => public_api::run(&workspace, *options),
+        Command::Fuzz(options) => fuzz::run(&workspace, options),
         Command::Bench(command) => bench::run(&workspace, command),
     }
 }

@@ -65,6 +65,8 @@ pub(super) const TABLE: &[Row] = &[
     // Doubles and contract suites for every library below the composition root.
     row(BESIDE, TESTKIT, &[PROTOCOL, POLICY, CONFIG, TRANSPORT, STORE, RUNTIME, SERVER]),
     row(BESIDE, E2E, &[PROTOCOL, TESTKIT]),
+    // Properties of what takes in anything.
+    row(BESIDE, "zeroclaw-fuzz", &[PROTOCOL, POLICY, TRANSPORT, STORE]),
     // The tooling has to build while the product does not.
     row(BESIDE, "xtask", &[]),
     row(BESIDE, "zeroclaw-bench-peers", &[]),
