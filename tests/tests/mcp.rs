@@ -190,6 +190,7 @@ async fn a_dead_server_is_told_and_costs_nothing_else() {
     let (mut agent, session) = open(&lab, json!([dead, nowhere, old, peer(&[])])).await;
     prompt(&mut agent, &session, "go").await;
     let told = answer_text(&agent.received());
+    assert!(told.contains("`nowhere`: it could not be started: the program cannot be run: No such file"), "{told}");
     for word in ["`dead`", "`nowhere`", "`old`", "not supported", "cannot start"] {
         assert!(told.contains(word), "{word}: {told}");
     }
@@ -228,6 +229,22 @@ async fn a_crashed_server_is_started_again_once() {
     let told = answer_text(&agent.received());
     assert!(told.contains("started again") && told.contains("stays away"), "{told}");
     assert!(told.contains("crashing with [redacted]") && !told.contains("hidden-crash-token"), "{told}");
+}
+
+/// A line that is too long was dropped without a word, and the call waited two minutes for what was in it.
+#[tokio::test]
+async fn a_line_that_is_too_long_ends_the_server_and_says_so() {
+    let script = turns(&[("peer__endless", json!({})), ("peer__echo", json!({"text": "again"}))]);
+    let lab = Lab::scripted("full", &script);
+    let (mut agent, session) = open(&lab, json!([peer(&[])])).await;
+    prompt(&mut agent, &session, "go").await;
+    prompt(&mut agent, &session, "go").await;
+    let ends = ends(&agent.received());
+    assert_eq!(ends[0].0, "failed");
+    assert!(ends[0].1.contains("sent a line of more than 16777216 bytes"), "{ends:?}");
+    assert_eq!(ends[1], ("completed".to_owned(), "again".to_owned()), "it was started again");
+    let told = answer_text(&agent.received());
+    assert!(told.contains("started again: it sent a line of more than"), "{told}");
 }
 
 /// A call that never ends is given up by cancel, and the session goes on.

@@ -107,6 +107,7 @@ impl Peer {
             tool("progress", json!({})),
             tool("grow", json!({})),
             tool("flood", json!({})),
+            tool("endless", json!({})),
             tool("touch", json!({})),
             tool("odd name.with/characters", json!({})),
         ];
@@ -173,6 +174,8 @@ impl Peer {
                 }
                 self.answer(id, &text("flooded"));
             }
+            // One line of seventeen megabytes.
+            "endless" => self.answer(id, &text(&"0123456789abcdef".repeat(17 * 64 * 1024))),
             "touch" => {
                 std::fs::write(params["arguments"]["text"].as_str().unwrap(), "touched").unwrap();
                 self.answer(id, &text("touched"));

@@ -41,7 +41,7 @@ pub(super) async fn run(
     context: &ToolContext,
     progress: &dyn Progress,
 ) -> Result<ToolOutcome, ToolFailure> {
-    let link = server.link().ok_or_else(|| ToolFailure::Failed(gone(server)))?;
+    let link = server.link().ok_or_else(|| ToolFailure::Failed(gone(server, None)))?;
     let arguments: Map<String, Value> =
         serde_json::from_str(arguments).map_err(|error| ToolFailure::Arguments(error.to_string()))?;
     let mut params = CallToolRequestParams::new(tool);
@@ -98,7 +98,7 @@ async fn request(
         }
         Ok(Err(ServiceError::TransportClosed)) | Err(_) => {
             link.lost();
-            Err(ToolFailure::Failed(gone(server)))
+            Err(ToolFailure::Failed(gone(server, Some(link))))
         }
         Ok(Err(error)) => Err(failed(error)),
     }
@@ -120,13 +120,17 @@ fn silent(server: &Server) -> ToolFailure {
 fn failure(server: &Server, error: &ServiceError) -> ToolFailure {
     match error {
         ServiceError::McpError(error) => ToolFailure::Failed(server.redact(&error.message)),
-        ServiceError::TransportClosed => ToolFailure::Failed(gone(server)),
+        ServiceError::TransportClosed => ToolFailure::Failed(gone(server, None)),
         error => ToolFailure::Failed(server.redact(&format!("the MCP server could not be asked: {error}"))),
     }
 }
 
-fn gone(server: &Server) -> String {
-    format!("the MCP server `{}` is not running", show::line(server.name()))
+fn gone(server: &Server, link: Option<&Link>) -> String {
+    let name = show::line(server.name());
+    match link.and_then(Link::fault) {
+        Some(fault) => format!("the MCP server `{name}` was ended: {fault}"),
+        None => format!("the MCP server `{name}` is not running"),
+    }
 }
 
 /// A blob of a result.

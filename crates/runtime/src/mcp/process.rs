@@ -5,14 +5,19 @@ use std::{
     io,
     os::fd::OwnedFd,
     path::Path,
+    pin::Pin,
     process::Stdio,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
 use process_wrap::tokio::{ChildWrapper, CommandWrap, ProcessSession};
 use tokio::{
-    io::AsyncReadExt,
+    io::{AsyncRead, AsyncReadExt, ReadBuf},
     net::{
         UnixStream,
         unix::{OwnedReadHalf, OwnedWriteHalf, pipe::Receiver},
@@ -23,6 +28,7 @@ use tokio::{
 };
 
 use crate::{
+    launch::Report,
     mcp::McpHost,
     sandbox::{Purpose, Wrapped},
     tool::{Launcher, output::Utf8Stream, shell::lifeline::Lifeline},
@@ -48,6 +54,60 @@ const DRAIN: Duration = Duration::from_millis(200);
 
 const SIGTERM: i32 = 15;
 
+/// Bytes of one line of a server, at most: room for the largest attachment that is kept, in base64. The reader behind it
+/// drops a longer one without a word, and whoever waits for what is in it would wait out the call's limit; so the server
+/// is ended.
+pub(super) const MAX_LINE: usize = 16 * 1024 * 1024;
+
+/// What a server writes, up to a line that is too long.
+pub(super) struct Lines {
+    inner: OwnedReadHalf,
+    /// Bytes since the last line feed.
+    length: usize,
+    too_long: Arc<AtomicBool>,
+}
+
+impl AsyncRead for Lines {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.too_long.load(Ordering::Acquire) {
+            return Poll::Ready(Ok(()));
+        }
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
+        for part in buf.filled().get(before..).unwrap_or_default().split_inclusive(|byte| *byte == b'\n') {
+            self.length += part.len() - usize::from(part.ends_with(b"\n"));
+            if self.length > MAX_LINE {
+                // Nothing of it is handed on, which is the end of the input.
+                self.too_long.store(true, Ordering::Release);
+                buf.set_filled(before);
+                break;
+            }
+            if part.ends_with(b"\n") {
+                self.length = 0;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// How a process ended.
+pub(super) enum Ending {
+    /// It never ran; this is why.
+    NotStarted(String),
+    /// What it said last, as the end of a sentence; empty when it said nothing.
+    Ran(String),
+}
+
+impl Ending {
+    /// The end of a sentence about a server that had been there.
+    pub(super) fn words(self) -> String {
+        match self {
+            Self::NotStarted(why) => format!(" ({why})"),
+            Self::Ran(said) => said,
+        }
+    }
+}
+
 /// A server's process. Dropped, it is killed with everything it started.
 pub(super) struct Program {
     child: Box<dyn ChildWrapper>,
@@ -64,7 +124,7 @@ impl Program {
         args: &[String],
         env: &[(String, String)],
         host: &McpHost,
-    ) -> Result<(Self, OwnedReadHalf, OwnedWriteHalf), String> {
+    ) -> Result<(Self, Lines, OwnedWriteHalf), String> {
         let failed = |error: io::Error| error.to_string();
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
         ours.set_nonblocking(true).map_err(failed)?;
@@ -91,16 +151,20 @@ impl Program {
         program.envs(wrapped.env.iter().map(|(name, value)| (name, value))).envs(env.iter().cloned());
         program.current_dir(&host.cwd).stdout(Stdio::from(theirs)).stderr(stderr);
         // The command is dropped with this statement and closes its ends: only the child's are left.
-        let child = CommandWrap::from(program).wrap(ProcessSession).spawn().map_err(failed)?;
+        let child = CommandWrap::from(program).wrap(ProcessSession).spawn().map_err(|error| {
+            let launched = if host.launcher.is_some() { "the launcher" } else { "the program" };
+            format!("{launched} cannot be run: {error}")
+        })?;
         let complaints = Arc::new(Mutex::new(String::new()));
         let errors = Receiver::from_owned_fd(errors.into()).map_err(failed)?;
         let listener = tokio::spawn(listen(errors, Arc::clone(&complaints)));
         let (reader, writer) = UnixStream::from_std(ours).map_err(failed)?.into_split();
+        let reader = Lines { inner: reader, length: 0, too_long: Arc::default() };
         Ok((Self { child, lifeline, complaints, listener, alive: true }, reader, writer))
     }
 
-    /// Ends the process, whose input has ended already. Returns how it ended and what it said last.
-    pub(super) async fn end(mut self) -> String {
+    /// Ends the process, whose input has ended already.
+    pub(super) async fn end(mut self) -> Ending {
         if timeout(CLOSE, self.exit()).await.is_err() {
             match &self.lifeline {
                 Some(lifeline) => lifeline.terminate(),
@@ -116,11 +180,22 @@ impl Program {
         self.alive = false;
         // Its last words may still be on their way.
         let _ = timeout(DRAIN, &mut self.listener).await;
+        let not_started = match self.lifeline.as_ref().and_then(Lifeline::report) {
+            Some(Report::NotStarted { errno }) => Some(("the program cannot be run", errno)),
+            Some(Report::NotConfined { errno }) => Some(("the sandbox cannot be set up", errno)),
+            Some(Report::Ended { .. } | Report::TooMany) | None => None,
+        };
+        if let Some((what, errno)) = not_started {
+            return Ending::NotStarted(match errno {
+                0 => what.to_owned(),
+                errno => format!("{what}: {}", io::Error::from_raw_os_error(errno)),
+            });
+        }
         let complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
-        match complaints.trim() {
+        Ending::Ran(match complaints.trim() {
             "" => String::new(),
             said => format!(" (it said: {said})"),
-        }
+        })
     }
 
     async fn exit(&mut self) {
@@ -133,6 +208,13 @@ impl Program {
             Some(lifeline) => lifeline.end(),
             None => drop(self.child.start_kill()),
         }
+    }
+}
+
+impl Lines {
+    /// Set when a line was too long.
+    pub(super) fn too_long(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.too_long)
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -23,7 +26,11 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    mcp::{McpHost, McpServerConfig, McpTransport, process::Program, tool::McpTool},
+    mcp::{
+        McpHost, McpServerConfig, McpTransport,
+        process::{Ending, MAX_LINE, Program},
+        tool::McpTool,
+    },
     tool::{Tool, show},
 };
 
@@ -68,12 +75,19 @@ pub(super) struct Link {
     pub(super) listener: Listener,
     /// Cancelled when the connection is over.
     gone: CancellationToken,
+    /// Whether it is over because of a line that was too long.
+    too_long: Arc<AtomicBool>,
 }
 
 impl Link {
     /// The connection is over, whoever noticed it.
     pub(super) fn lost(&self) {
         self.gone.cancel();
+    }
+
+    /// Why the connection is over, where that is known.
+    pub(super) fn fault(&self) -> Option<String> {
+        self.too_long.load(Ordering::Acquire).then(|| format!("it sent a line of more than {MAX_LINE} bytes"))
     }
 
     fn is_lost(&self) -> bool {
@@ -270,16 +284,21 @@ struct Running {
 impl Running {
     async fn connect(server: &Arc<Server>, host: &McpHost) -> Result<Self, String> {
         let listener = Listener::new(host.version);
+        let mut too_long = Arc::default();
         let (service, program) = match &server.config.transport {
             McpTransport::Stdio { command, args, env } => {
                 let (program, reader, writer) = Program::start(command, args, env, host).await?;
+                too_long = reader.too_long();
                 // Kept while it starts: dropped with this future it is ended.
                 let service = listener.clone().serve((reader, writer)).await;
                 match service {
                     Ok(service) => (service, Some(program)),
                     Err(error) => {
-                        let why = program.end().await;
-                        return Err(format!("{error}{why}"));
+                        return Err(match program.end().await {
+                            // That the connection was closed then says nothing.
+                            Ending::NotStarted(why) => why,
+                            Ending::Ran(said) => format!("{error}{said}"),
+                        });
                     }
                 }
             }
@@ -290,7 +309,7 @@ impl Running {
             }
         };
         let peer = service.peer().clone();
-        let link = Link { peer, listener, gone: CancellationToken::new() };
+        let link = Link { peer, listener, gone: CancellationToken::new(), too_long };
         let (closing, gone) = (Some(service.cancellation_token()), link.gone.clone());
         let service = tokio::spawn(async move {
             // However it ends, it is over.
@@ -320,9 +339,10 @@ impl Running {
             }
         }
         self.link.lost();
+        let fault = self.link.fault().map(|fault| format!(": {fault}")).unwrap_or_default();
         match self.program.take() {
-            Some(program) => program.end().await,
-            None => String::new(),
+            Some(program) => fault + &program.end().await.words(),
+            None => fault,
         }
     }
 }
