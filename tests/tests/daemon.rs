@@ -98,12 +98,21 @@ impl Daemon {
         let mut request = format!("ws://{}{path}", self.address).into_client_request().unwrap();
         request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
         let (socket, _) = client_async(request, stream).await?;
-        Ok(Client { socket, next_id: 0, notices: Vec::new() })
+        Ok(Client { socket, next_id: 0, notices: Vec::new(), sent: 0, received: 0 })
+    }
+
+    /// A request without a body, and the whole answer.
+    pub(crate) async fn get(&self, path: &str, header: &str) -> String {
+        self.request("GET", path, header).await
     }
 
     async fn post(&self, path: &str, header: &str) -> String {
+        self.request("POST", path, header).await
+    }
+
+    async fn request(&self, method: &str, path: &str, header: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).await.unwrap();
-        let head = format!("POST {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n", self.address);
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n", self.address);
         stream.write_all(format!("{head}{header}\r\ncontent-length: 0\r\n\r\n").as_bytes()).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
@@ -116,20 +125,40 @@ pub(crate) struct Client {
     pub(crate) socket: WebSocketStream<TcpStream>,
     next_id: u64,
     pub(crate) notices: Vec<Value>,
+    /// Messages in either direction.
+    pub(crate) sent: usize,
+    pub(crate) received: usize,
 }
 
 impl Client {
     pub(crate) async fn send(&mut self, method: &str, params: Value) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
-        let call = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-        self.socket.send(Message::text(call.to_string())).await.unwrap();
+        self.write(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).await;
         id
+    }
+
+    /// Answers a request of the server.
+    pub(crate) async fn reply(&mut self, id: &Value, result: Value) {
+        self.write(&json!({"jsonrpc": "2.0", "id": id, "result": result})).await;
+    }
+
+    async fn write(&mut self, message: &Value) {
+        self.socket.send(Message::text(message.to_string())).await.unwrap();
+        self.sent += 1;
+    }
+
+    /// Keeps the next message, which has to be no answer.
+    pub(crate) async fn hear(&mut self) {
+        let Some(Message::Text(text)) = self.message().await else { panic!("the connection goes on") };
+        self.notices.push(serde_json::from_str(text.as_str()).unwrap());
     }
 
     pub(crate) async fn message(&mut self) -> Option<Message> {
         let message = tokio::time::timeout(LIMIT, self.socket.next()).await.expect("a message in time");
-        message.and_then(Result::ok)
+        let message = message.and_then(Result::ok);
+        self.received += usize::from(matches!(message, Some(Message::Text(_))));
+        message
     }
 
     /// The answer to a request; what came before it is kept.
@@ -347,26 +376,6 @@ async fn a_hangup_reads_the_agents_again_and_keeps_the_clients() {
     let params = json!({"cwd": lab.project(), "mcpServers": [], "agent": "two"});
     client.call("session/new", params).await.expect("the new agent");
     client.call("session/prompt", zeroclaw_e2e::text_prompt(&session, "/help")).await.expect("the old session");
-}
-
-#[tokio::test]
-async fn readiness_and_metrics_tell_what_is_going_on() {
-    let lab = Lab::scripted("supervised", &[]);
-    let daemon = Daemon::start(&lab, &[]).await;
-    let token = token(&lab, "laptop").await;
-    let mut client = daemon.connect("/acp", &token).await.unwrap();
-    client.session(&lab).await;
-    let get = async |path: &str| {
-        let mut stream = TcpStream::connect(&daemon.address).await.unwrap();
-        let head = format!("GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n", daemon.address);
-        stream.write_all(format!("{head}authorization: Bearer {token}\r\n\r\n").as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        answer
-    };
-    assert!(get("/ready").await.starts_with("HTTP/1.1 200"));
-    let metrics = get("/metrics").await;
-    assert!(metrics.contains("\nzeroclaw_sessions 1\n"), "{metrics}");
 }
 
 #[tokio::test]

@@ -68,6 +68,9 @@ mod mcp;
 #[cfg(test)]
 mod models;
 #[cfg(test)]
+#[cfg(unix)]
+mod observed;
+#[cfg(test)]
 mod protocol_page;
 #[cfg(test)]
 mod recovery;

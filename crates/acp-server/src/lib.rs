@@ -13,6 +13,7 @@ mod cost;
 mod encode;
 mod error;
 mod fit;
+mod meters;
 mod profile;
 mod prompt;
 mod server;

@@ -18,6 +18,7 @@ use crate::{
     client::{Client, lock},
     connection::ClientConnection,
     error::CallError,
+    meters::Meters,
     profile::ClientProfile,
     session::live::LiveSession,
 };
@@ -121,6 +122,7 @@ pub(crate) struct Shared {
     logins: Option<Arc<Logins>>,
     store: Option<Arc<dyn SessionStore>>,
     ambient: Ambient,
+    pub(crate) meters: Arc<Meters>,
     sessions: Mutex<Table>,
 }
 
@@ -170,7 +172,15 @@ impl Server {
         logins: Option<Logins>,
     ) -> Self {
         let (agents, logins) = (Mutex::new(Arc::new(agents)), logins.map(Arc::new));
-        Self(Arc::new(Shared { settings, agents, logins, store, ambient, sessions: Mutex::default() }))
+        Self(Arc::new(Shared {
+            settings,
+            agents,
+            logins,
+            store,
+            ambient,
+            meters: Arc::default(),
+            sessions: Mutex::default(),
+        }))
     }
 
     /// What is going on.
@@ -192,6 +202,34 @@ impl Server {
             Some(ModelAccess::MissingKey) => Some("the model has no key"),
             Some(ModelAccess::Ready) | None => None,
         }
+    }
+
+    /// Whether the session store writes: something that changes nothing goes all the way to the disk.
+    pub async fn stores(&self) -> bool {
+        let Some(store) = &self.0.store else { return false };
+        match store.revoke_approval(u64::MAX).await {
+            Ok(_) => true,
+            Err(error) => {
+                tracing::warn!(%error, "the session store does not write");
+                false
+            }
+        }
+    }
+
+    /// Appends what was counted so far, in the text format of Prometheus.
+    pub fn write_metrics(&self, text: &mut String) {
+        use std::fmt::Write as _;
+
+        let activity = self.activity();
+        for (name, help, value) in [
+            ("sessions", "Sessions that are active", activity.sessions),
+            ("prompts", "Prompts that are not answered yet", activity.prompts),
+        ] {
+            // Writing to a string cannot fail.
+            let _ =
+                writeln!(text, "# HELP zeroclaw_{name} {help}.\n# TYPE zeroclaw_{name} gauge\nzeroclaw_{name} {value}");
+        }
+        self.0.meters.write(text);
     }
 
     /// Takes over what has changed about the agents since the start.

@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use axum::{
     Extension, Router,
     body::{Body, Bytes},
@@ -10,7 +11,10 @@ use axum::{
     response::Response,
     routing::{get, post},
 };
-use tokio::sync::{Semaphore, watch};
+use tokio::{
+    sync::{Mutex, Semaphore, watch},
+    time::Instant,
+};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use zeroclaw_acp_transport::{Connection, Outbox};
 
@@ -27,6 +31,9 @@ use crate::{
 /// How long the head of a request may take.
 pub(crate) const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
 
+/// For how long an answer about readiness holds: finding out writes to the disk, and whoever asks needs no token.
+const READY_FOR: Duration = Duration::from_secs(1);
+
 /// The subprotocol that is echoed.
 const SUBPROTOCOL: &str = "zeroclaw.acp.v1";
 
@@ -42,12 +49,13 @@ pub(crate) const MAX_ID: usize = 128;
 pub(crate) const CONNECTION_ID: HeaderName = HeaderName::from_static("acp-connection-id");
 
 /// Takes the connections of clients that were let in.
+#[async_trait]
 pub trait Acceptor: Send + Sync {
     /// Takes a new client. `agent` is what its address asked for.
     fn connect(&self, outbox: Outbox, agent: Option<String>) -> Box<dyn Connection>;
 
     /// Whether work can be done; otherwise in a few words what is missing. They are shown to everybody.
-    fn ready(&self) -> Result<(), String>;
+    async fn ready(&self) -> Result<(), String>;
 
     /// Further metrics, in the text format of Prometheus.
     fn metrics(&self, text: &mut String);
@@ -63,6 +71,8 @@ pub struct Gateway {
     slots: Arc<Semaphore>,
     clients: Clients,
     closing: watch::Sender<bool>,
+    /// What was last found out about readiness, and when. Held while it is found out anew: everybody may ask.
+    readiness: Mutex<Option<(Instant, Result<(), String>)>>,
 }
 
 impl fmt::Debug for Gateway {
@@ -105,6 +115,7 @@ impl Gateway {
             acceptor,
             clients: Clients::default(),
             closing: watch::Sender::new(false),
+            readiness: Mutex::default(),
         }))
     }
 
@@ -151,6 +162,19 @@ impl Gateway {
 
     pub(crate) fn close(&self) {
         self.closing.send_replace(true);
+    }
+
+    /// Whether work can be done, as it was found at most [`READY_FOR`] ago.
+    async fn readiness(&self) -> Result<(), String> {
+        let mut known = self.readiness.lock().await;
+        if let Some((when, found)) = known.as_ref()
+            && when.elapsed() < READY_FOR
+        {
+            return found.clone();
+        }
+        let found = self.acceptor.ready().await;
+        *known = Some((Instant::now(), found.clone()));
+        found
     }
 
     /// Resolves when no client is connected any more.
@@ -413,7 +437,7 @@ async fn ready(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
     if let Some(refusal) = foreign(&gateway, &request) {
         return refusal;
     }
-    match gateway.acceptor.ready() {
+    match gateway.readiness().await {
         Ok(()) => json(StatusCode::OK, &serde_json::json!({"status": "ready"})),
         Err(why) => json(StatusCode::SERVICE_UNAVAILABLE, &serde_json::json!({"status": "not ready", "why": why})),
     }

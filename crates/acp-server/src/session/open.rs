@@ -141,7 +141,7 @@ async fn create(
         };
         store.create_session(new).await?;
     }
-    let pump = Pump::start(Arc::clone(id), &workspace.cwd, server.durable().cloned(), 0);
+    let pump = Pump::start(Arc::clone(id), &workspace.cwd, server.durable().cloned(), 0, &server.meters);
     pump.attach(Arc::clone(client));
     let means = Means { workspace, mcp, system_prompt: params.system_prompt };
     Ok(scene(server, id, pump, entry, means, &Standing::default()))
@@ -180,7 +180,8 @@ async fn restore(
             return Err(error);
         }
     };
-    let pump = Pump::start(Arc::clone(&record.id), &workspace.cwd, Some(Arc::clone(store)), record.last_seq);
+    let pump =
+        Pump::start(Arc::clone(&record.id), &workspace.cwd, Some(Arc::clone(store)), record.last_seq, &server.meters);
     pump.attach(Arc::clone(client));
     let means = Means { workspace, mcp, system_prompt: params.system_prompt };
     let scene = scene(server, &record.id, pump, entry, means, &standing);

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
 use zeroclaw_session_store::{
     Batch, EventRecord, MessageRecord, SessionPatch, SessionStore, StoreError, TurnEnd, TurnStart,
 };
+
+use crate::meters::Meters;
 
 /// Bytes that wait for a store that does not write, at most. Beyond it the session is given up as unsaved:
 /// a full disk must not fill the memory too.
@@ -26,6 +29,7 @@ enum Op {
 pub(super) struct Ledger {
     store: Option<Arc<dyn SessionStore>>,
     session: Arc<str>,
+    meters: Arc<Meters>,
     backlog: Vec<Op>,
     /// Bytes of the whole backlog.
     bytes: usize,
@@ -39,8 +43,8 @@ pub(super) struct Ledger {
 
 impl Ledger {
     /// `store` is `None` when nothing outlives the process: then nothing is owed.
-    pub(super) fn new(store: Option<Arc<dyn SessionStore>>, session: Arc<str>) -> Self {
-        Self { store, session, backlog: Vec::new(), bytes: 0, batch_bytes: 0, failing: false, lost: false }
+    pub(super) fn new(store: Option<Arc<dyn SessionStore>>, session: Arc<str>, meters: Arc<Meters>) -> Self {
+        Self { store, session, meters, backlog: Vec::new(), bytes: 0, batch_bytes: 0, failing: false, lost: false }
     }
 
     pub(super) fn store(&self) -> Option<&Arc<dyn SessionStore>> {
@@ -133,6 +137,7 @@ impl Ledger {
         }
         let mut ops = std::mem::take(&mut self.backlog).into_iter();
         while let Some(op) = ops.next() {
+            let began = Instant::now();
             // The store takes its values; a copy (of shared bytes) is what can be tried again.
             let result = match &op {
                 Op::Begin(start) => store.begin_turn(&self.session, start.clone()).await,
@@ -140,7 +145,9 @@ impl Ledger {
                 Op::End(end) => store.end_turn(&self.session, end.clone()).await,
                 Op::Patch(patch) => store.update_session(&self.session, patch.clone()).await,
             };
+            self.meters.commits.observe(began.elapsed());
             if let Err(error) = result {
+                self.meters.commit_failures.add(1);
                 self.failing = true;
                 self.backlog.push(op);
                 self.backlog.extend(ops);

@@ -28,6 +28,7 @@ use super::ops::Ledger;
 use crate::{
     client::{Client, lock},
     encode, fit,
+    meters::Meters,
 };
 
 /// Bytes of updates that wait to be stored and sent before the turn is told to wait: enough to make commits large,
@@ -160,6 +161,7 @@ pub(crate) struct Pump {
     /// Clients may go and come back.
     lingers: AtomicBool,
     clients: Mutex<Vec<Arc<Client>>>,
+    meters: Arc<Meters>,
 }
 
 impl Pump {
@@ -170,6 +172,7 @@ impl Pump {
         cwd: &Path,
         store: Option<Arc<dyn SessionStore>>,
         last_seq: u64,
+        meters: &Arc<Meters>,
     ) -> Arc<Self> {
         let pump = Arc::new(Self {
             session: Arc::clone(&session),
@@ -181,10 +184,11 @@ impl Pump {
             broken: CancellationToken::new(),
             lingers: AtomicBool::new(false),
             clients: Mutex::default(),
+            meters: Arc::clone(meters),
         });
         let worker = Worker {
             frame: UpdateFrame::new(&session),
-            ledger: Ledger::new(store, session),
+            ledger: Ledger::new(store, session, Arc::clone(meters)),
             seq: last_seq,
             pump: Arc::clone(&pump),
         };
@@ -286,6 +290,7 @@ impl Pump {
         if queue.dead {
             queue.arena.clear();
         } else if len > 0 {
+            self.meters.waiting.add(len);
             queue.items.push(Item::Event { len, kind, turn, apart });
         }
         let full = queue.arena.len() > HIGH;
@@ -425,6 +430,7 @@ impl Pump {
     fn die(&self) {
         let items = {
             let mut queue = lock(&self.queue);
+            self.meters.waiting.less(queue.arena.len());
             queue.arena = Vec::new();
             queue.closed = true;
             queue.dead = true;
@@ -503,6 +509,7 @@ impl Worker {
                 continue;
             }
             self.pump.room.notify_waiters();
+            self.pump.meters.waiting.less(arena.len());
             let steps = self.owe(Bytes::from(arena), items);
             let pressing = steps.iter().any(|step| matches!(step, Step::End(_) | Step::Barrier(_)));
             let saved = self.ledger.pay(pressing).await;
@@ -520,6 +527,8 @@ impl Worker {
                     self.seq += 1;
                     let payload = arena.slice(at..at + len);
                     at += len;
+                    self.pump.meters.updates.add(1);
+                    self.pump.meters.update_bytes.add(len);
                     let event = EventRecord { seq: self.seq, kind, turn, payload };
                     self.ledger.event(event.clone());
                     steps.push(Step::Event(event, apart));
@@ -527,6 +536,7 @@ impl Worker {
                 Item::Message(message) => self.ledger.message(message),
                 Item::Begin(start) => self.ledger.begin(start),
                 Item::End(end, done) => {
+                    self.pump.meters.turn(end.state);
                     self.ledger.end(end);
                     steps.push(Step::End(done));
                 }

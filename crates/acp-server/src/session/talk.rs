@@ -71,6 +71,7 @@ impl Talk {
         send: impl Fn(&Question, &W) + Send,
     ) -> Got<W> {
         let _turn = self.turn_taking.lock().await;
+        let _open = self.scene.server.meters.question();
         let pump = &self.scene.pump;
         // Clients that may come back are waited for, and asked when they do.
         let lingers = pump.lingers();

@@ -39,6 +39,7 @@ use crate::{
     cost::{Price, Spent},
     encode,
     error::CallError,
+    meters::Measured,
     prompt::{self, TakenPrompt},
     server::Shared,
     workspace::Workspace,
@@ -323,11 +324,9 @@ impl TurnScene {
             }
         }
         let lent = servers.tools();
-        if lent.is_empty() {
-            agent
-        } else {
-            Arc::new(Agent { tools: Arc::new(agent.tools.with(lent)), ..agent.as_ref().clone() })
-        }
+        let tools = if lent.is_empty() { Arc::clone(&agent.tools) } else { Arc::new(agent.tools.with(lent)) };
+        let (provider, meters) = (Arc::clone(&agent.provider), Arc::clone(&self.server.meters));
+        Arc::new(Agent { tools, provider: Arc::new(Measured { provider, meters }), limits: agent.limits.clone() })
     }
 
     /// Gives a session without a title one, before the answer: several editors stop listening after it.

@@ -3,6 +3,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use anyhow::Context as _;
+use async_trait::async_trait;
 use zeroclaw_acp_server::{OnDisconnect, Server};
 use zeroclaw_acp_transport::{Connection, Limits, Outbox};
 use zeroclaw_config::{Env, Loaded};
@@ -172,27 +173,22 @@ fn settings(loaded: &Loaded) -> GatewaySettings {
 /// Hands the gateway's connections to the server.
 struct Clients(Server);
 
+#[async_trait]
 impl Acceptor for Clients {
     fn connect(&self, outbox: Outbox, agent: Option<String>) -> Box<dyn Connection> {
         self.0.connect(outbox, agent, OnDisconnect::End)
     }
 
-    fn ready(&self) -> Result<(), String> {
-        self.0.lacks().map_or(Ok(()), |lack| Err(lack.to_owned()))
+    async fn ready(&self) -> Result<(), String> {
+        match self.0.lacks() {
+            Some(lack) => Err(lack.to_owned()),
+            None if !self.0.stores().await => Err("sessions cannot be stored".to_owned()),
+            None => Ok(()),
+        }
     }
 
     fn metrics(&self, text: &mut String) {
-        use std::fmt::Write as _;
-
-        let activity = self.0.activity();
-        for (name, help, value) in [
-            ("sessions", "Sessions that are active", activity.sessions),
-            ("prompts", "Prompts that are not answered yet", activity.prompts),
-        ] {
-            // Writing to a string cannot fail.
-            let _ =
-                writeln!(text, "# HELP zeroclaw_{name} {help}.\n# TYPE zeroclaw_{name} gauge\nzeroclaw_{name} {value}");
-        }
+        self.0.write_metrics(text);
     }
 }
 

@@ -124,13 +124,14 @@ impl Connection for Echo {
 
 struct Echoes(Arc<Seen>);
 
+#[async_trait]
 impl Acceptor for Echoes {
     fn connect(&self, outbox: Outbox, agent: Option<String>) -> Box<dyn Connection> {
         self.0.agents.lock().unwrap().push(agent);
         Box::new(Echo { outbox, seen: Arc::clone(&self.0) })
     }
 
-    fn ready(&self) -> Result<(), String> {
+    async fn ready(&self) -> Result<(), String> {
         Err("no model".to_owned())
     }
 

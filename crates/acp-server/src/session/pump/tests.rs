@@ -3,6 +3,7 @@
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
+    sync::Arc,
 };
 
 use zeroclaw_acp_protocol::ErrorTable;
@@ -16,7 +17,7 @@ use crate::{client::Client, server::OnDisconnect};
 #[tokio::test]
 async fn a_panic_while_an_event_is_written_leaves_nothing_of_it() {
     let (outbox, mut reader) = Outbox::new(1024);
-    let pump = Pump::start("s-1".into(), Path::new("/"), None, 0);
+    let pump = Pump::start("s-1".into(), Path::new("/"), None, 0, &Arc::default());
     pump.attach(Client::new(outbox, ErrorTable::default(), OnDisconnect::End));
     let _ = pump.event(EventKind::Update, None, |out| out.extend_from_slice(br#"{"number":1}"#));
     let panicked = catch_unwind(AssertUnwindSafe(|| {
@@ -39,7 +40,7 @@ async fn a_panic_while_an_event_is_written_leaves_nothing_of_it() {
 // Whoever waited for a session whose output had panicked waited for good.
 #[tokio::test]
 async fn a_panic_of_the_output_is_told_to_whoever_waits_for_it() {
-    let pump = Pump::start("s-1".into(), Path::new("/"), None, 0);
+    let pump = Pump::start("s-1".into(), Path::new("/"), None, 0, &Arc::default());
     pump.then(|| panic!("a panic that this test wants"));
     assert!(!pump.barrier().await);
     assert!(pump.broken().is_cancelled());
