@@ -167,3 +167,95 @@ async fn rules_open_and_close_the_network() {
     assert_eq!(end["status"], "failed", "{end}");
     assert_eq!(visits.load(Ordering::SeqCst), before);
 }
+
+/// Whether a program is there for the commands of a session, whose home is not that of whoever runs the tests.
+async fn has(agent: &mut AgentProcess, session: &str, program: &str) -> bool {
+    let (_, end) = approved(agent, session, &format!("/run {program} --version")).await;
+    if end["status"] == "completed" {
+        return true;
+    }
+    eprintln!("SKIPPED, AS COMMANDS FIND NO {program} HERE");
+    false
+}
+
+/// The whole list against the kernel, through the built server at the level that asks for nothing: what a command must not
+/// do fails or is ended, and the work of a project is done. The words are spelt so that only the kernel can refuse them.
+#[tokio::test]
+async fn the_kernel_stops_what_must_not_be_and_nothing_else() {
+    if !confines().await {
+        return;
+    }
+    let lab = builtin("full");
+    std::fs::create_dir(lab.home().join(".ssh")).unwrap();
+    std::fs::write(lab.home().join(".ssh/id"), "PRIVATE").unwrap();
+    let beside = lab.project().parent().unwrap().join("beside");
+    std::fs::create_dir(&beside).unwrap();
+    let (port, visits) = door();
+    let (mut agent, session) = lab.session().await;
+    let beside_name = beside.display();
+    for (what, command) in [
+        ("a key", "d=$(printf .ss; printf h); cat ~/$d/id".to_owned()),
+        ("a key's directory", "d=$(printf .ss; printf h); ls ~/$d; echo x >~/$d/new".to_owned()),
+        ("a write outside", format!("echo x >'{beside_name}/new'")),
+        ("a write by a link", format!("ln -s '{beside_name}' out && echo x >out/new")),
+        ("loopback", format!("bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}'")),
+        ("the server's environment", "cat /proc/$PPID/environ".to_owned()),
+        ("a mount", "m=$(printf mou; printf nt); $m -t tmpfs none .".to_owned()),
+        ("a name space", "u=$(printf unsha; printf re); $u -r true".to_owned()),
+        ("a signal to the server", "k=$(printf ki; printf ll); sh -c \"$k -9 $PPID\"".to_owned()),
+    ] {
+        let (_, end) = approved(&mut agent, &session, &format!("/run {command}")).await;
+        assert_eq!(end["status"], "failed", "{what}: {end}");
+        assert!(!end.to_string().contains("PRIVATE"), "{what}: {end}");
+    }
+    assert_eq!(crate::turns::files_below(&beside), Vec::<String>::new());
+    assert_eq!(crate::turns::files_below(&lab.home().join(".ssh")), ["id"]);
+    assert_eq!(visits.load(Ordering::SeqCst), 0, "somebody came by loopback");
+
+    // A bomb of bounded size, and a daemon that leaves its session: neither outlives the call.
+    let mut held = zeroclaw_e2e::Lifeline::new(&lab.project().join("pipe"));
+    let command =
+        format!("/run {} (setsid sh -c '(trap \"\" TERM HUP; sleep 600; sleep 600) &' &); echo left", held.held());
+    let (_, end) = approved(&mut agent, &session, &command).await;
+    assert!(end["rawOutput"].as_str().unwrap().ends_with("[background processes were ended]"), "{end}");
+    held.started().await;
+    held.gone().await;
+
+    let git = "git init -q . && git config user.name n && git config user.email e@x && echo a >a && git add a \
+               && git commit -qm one && git log --format=%s && git status --short a";
+    let (_, end) = approved(&mut agent, &session, &format!("/run {git}")).await;
+    assert_eq!(end["rawOutput"], "one\n[exit code 0]", "{end}");
+    if has(&mut agent, &session, "/usr/bin/python3").await {
+        let (_, end) = approved(
+            &mut agent,
+            &session,
+            "/run /usr/bin/python3 -c 'import tempfile; tempfile.mkdtemp(); print(6 * 7)'",
+        )
+        .await;
+        assert_eq!(end["rawOutput"], "42\n[exit code 0]", "{end}");
+        let trace =
+            "import ctypes; l = ctypes.CDLL(None, use_errno=True); print(l.ptrace(16, 1, 0, 0), ctypes.get_errno())";
+        let (_, end) = approved(&mut agent, &session, &format!("/run /usr/bin/python3 -c '{trace}'")).await;
+        assert_eq!(end["rawOutput"], "-1 1\n[exit code 0]", "tracing is refused: {end}");
+    }
+    if has(&mut agent, &session, "node").await {
+        let (_, end) = approved(&mut agent, &session, "/run node -e 'console.log(6 * 7)'").await;
+        assert_eq!(end["rawOutput"], "42\n[exit code 0]", "{end}");
+    }
+    agent.call("session/close", json!({"sessionId": session})).await.unwrap();
+}
+
+/// More processes than a command may have end it, and the next one runs.
+#[tokio::test]
+async fn a_fork_bomb_ends_itself() {
+    if !confines().await {
+        return;
+    }
+    let lab = Lab::with_config("[autonomy]\nlevel = \"full\"\n[sandbox]\nmax_processes = 100\n");
+    let (mut agent, session) = lab.session().await;
+    let bomb = "b() { [ $1 -gt 8 ] || { b $(($1 + 1)) & b $(($1 + 1)) & }; sleep 300; }; b 0";
+    let (_, end) = approved(&mut agent, &session, &format!("/run {bomb}")).await;
+    assert!(end["rawOutput"].as_str().unwrap().ends_with("all were killed]"), "{end}");
+    let (_, end) = approved(&mut agent, &session, "/run echo on").await;
+    assert_eq!(end["rawOutput"], "on\n[exit code 0]");
+}
