@@ -2,6 +2,7 @@
 //! a ratio survives the change of machine. The server is driven over its pipes, as an editor drives it.
 
 mod agent;
+mod policy;
 mod sandbox;
 mod start;
 mod stream;
@@ -26,6 +27,8 @@ pub(crate) enum Bench {
     Start(StartOptions),
     /// Updates a second through one whole turn, and the turn over HTTP next to a bare reader.
     Stream(StreamOptions),
+    /// Verdicts a second, and a confined command next to a bare one.
+    Policy(PolicyOptions),
     /// A confined command next to the same without a sandbox, and to a bare spawn.
     Sandbox(SandboxOptions),
 }
@@ -44,6 +47,17 @@ pub(crate) struct StartOptions {
 /// Options of `bench sandbox`.
 #[derive(Debug, Args)]
 pub(crate) struct SandboxOptions {
+    /// How often the command is run in each way; the median counts.
+    #[arg(long, default_value_t = 40)]
+    runs: usize,
+    /// Exit with 1 when a target is missed.
+    #[arg(long)]
+    check: bool,
+}
+
+/// Options of `bench policy`.
+#[derive(Debug, Args)]
+pub(crate) struct PolicyOptions {
     /// How often the command is run in each way; the median counts.
     #[arg(long, default_value_t = 40)]
     runs: usize,
@@ -71,6 +85,7 @@ pub(crate) fn run(workspace: &Workspace, command: &Bench) -> Result<Verdict> {
     match command {
         Bench::Start(options) => start::run(&programs, options),
         Bench::Stream(options) => stream::run(&programs, options),
+        Bench::Policy(options) => policy::run(workspace, &programs, options),
         Bench::Sandbox(options) => sandbox::run(&programs, options),
     }
 }
