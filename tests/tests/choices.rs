@@ -165,8 +165,8 @@ async fn files_become_commands() {
     let commands = updates_of(&announced, "available_commands_update")[0]["availableCommands"].clone();
     let names: Vec<&str> =
         commands.as_array().unwrap().iter().map(|command| command["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["model", "mode", "usage", "review"]);
-    let review = &commands.as_array().unwrap()[3];
+    assert_eq!(names, ["model", "mode", "usage", "compact", "review"]);
+    let review = &commands.as_array().unwrap()[4];
     assert_eq!((&review["description"], &review["input"]["hint"]), (&json!("Look at a change"), &json!("REV")));
     server.push(Reply::text("fine"));
     prompt(&mut agent, &session, "/review HEAD~1").await;

@@ -60,9 +60,13 @@ mod durable;
 #[cfg(test)]
 mod examples;
 #[cfg(test)]
+mod fallback;
+#[cfg(test)]
 mod launcher;
 #[cfg(test)]
 mod login;
+#[cfg(test)]
+mod long;
 #[cfg(test)]
 mod mcp;
 #[cfg(test)]

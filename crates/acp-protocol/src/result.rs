@@ -292,7 +292,7 @@ pub struct PromptResult<'a> {
     pub usage: Option<PromptUsage>,
     /// ZeroClaw's own facts; only when there are some.
     #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
-    pub meta: Option<Meta<PromptMeta>>,
+    pub meta: Option<Meta<PromptMeta<'a>>>,
 }
 
 /// Tokens of a turn.
@@ -314,9 +314,12 @@ pub struct PromptUsage {
 
 /// `_meta.zeroclaw` of a prompt result.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct PromptMeta {
+pub struct PromptMeta<'a> {
     /// False when the turn could not be written to the store.
     pub persisted: bool,
+    /// The fallback that answered; absent for the model that was chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<&'a str>,
 }
 
 /// `session/stop`

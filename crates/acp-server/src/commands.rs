@@ -1,4 +1,4 @@
-//! Slash commands that are ours or the user's: `/model`, `/mode`, `/usage`, and one for each Markdown file in the project's
+//! Slash commands that are ours or the user's: `/model`, `/mode`, `/usage`, `/compact`, and one for each Markdown file in the project's
 //! `.zeroclaw/commands` and in the agent's own `commands` directory. Commands of a model stay the model's business.
 
 use std::path::Path;
@@ -27,10 +27,11 @@ const OWN: &str = "commands";
 const ARGUMENTS: &str = "$ARGUMENTS";
 
 /// The commands of every session: name, description, hint.
-pub(crate) const SESSION_COMMANDS: [(&str, &str, &str); 3] = [
+pub(crate) const SESSION_COMMANDS: [(&str, &str, &str); 4] = [
     ("model", "Show the models, or choose one", "[MODEL]"),
     ("mode", "Show the modes, or choose one", "[MODE]"),
     ("usage", "Show the tokens used in this session", ""),
+    ("compact", "Replace the conversation that the model sees by a summary", "[WHAT MATTERS]"),
 ];
 
 /// A command of the session itself.
@@ -39,6 +40,8 @@ pub(crate) enum SessionCommand {
     Model(Option<String>),
     Mode(Option<String>),
     Usage,
+    /// With what the user wishes of the summary; empty for nothing.
+    Compact(String),
 }
 
 impl SessionCommand {
@@ -50,6 +53,7 @@ impl SessionCommand {
             "model" => Some(Self::Model(argument)),
             "mode" => Some(Self::Mode(argument)),
             "usage" if argument.is_none() => Some(Self::Usage),
+            "compact" => Some(Self::Compact(argument.unwrap_or_default())),
             _ => None,
         }
     }

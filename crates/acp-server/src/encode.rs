@@ -57,9 +57,11 @@ pub(crate) fn event(out: &mut Vec<u8>, event: &TurnEvent<'_>, cost: Option<Usage
             write(out, &update);
         }
         TurnEvent::Plan(steps) => write(out, &SessionUpdate::Plan { entries: &plan(steps) }),
-        TurnEvent::Usage { used, size, counted: _ } => {
+        TurnEvent::Usage { used, size, counted: _, model: _ } => {
             write(out, &SessionUpdate::UsageUpdate { used: *used, size: *size, cost });
         }
+        // Told to each client in the way that it understands, and no part of the log.
+        TurnEvent::Compaction { .. } | TurnEvent::Fallback { .. } => {}
     }
 }
 

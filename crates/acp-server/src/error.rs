@@ -81,6 +81,7 @@ impl CallError {
                 | ModelError::Idle(_)
                 | ModelError::Stream(_)
                 | ModelError::Request(_)
+                | ModelError::Unusable(_)
                 | ModelError::Config(_),
             )
             | TurnFailure::Internal(_) => ErrorKind::Internal,

@@ -182,6 +182,10 @@ impl ModelProvider for Measured {
         self.provider.info()
     }
 
+    fn writes_summaries(&self) -> bool {
+        self.provider.writes_summaries()
+    }
+
     async fn stream(&self, request: ModelRequest) -> Result<ModelStream, ModelError> {
         let call = Call { meters: Arc::clone(&self.meters), began: Instant::now(), answered: false };
         match self.provider.stream(request).await {

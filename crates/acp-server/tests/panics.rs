@@ -271,7 +271,7 @@ fn agents(directory: &tempfile::TempDir) -> AgentTable {
     let (tools, limits) = (Arc::new(ToolSet::new(standard_tools())), TurnLimits::for_window(1_000_000));
     let entry = AgentEntry {
         alias: "main".to_owned(),
-        agent: Arc::new(Agent { provider, tools, limits }),
+        agent: Arc::new(Agent { provider, tools, limits, fallbacks: Vec::new(), random: || 0 }),
         rules: Arc::new(Ruleset::new(Level::Supervised)),
         settings: Arc::new(ToolSettings {
             shell_timeout: Duration::from_secs(20),

@@ -382,6 +382,8 @@ fn put_model(model: &mut ModelConfig, setting: &Setting, reader: &Reader<'_>) {
         "context_window" => reader.count(&mut model.context_window),
         "temperature" => model.temperature = reader.number(),
         "models" => reader.list(&mut model.models),
+        "fallback" => reader.list(&mut model.fallback),
+        "fallback_models" => reader.list(&mut model.fallback_models),
         "thinking" => reader.text(&mut model.thinking),
         "script" => reader.path(&mut model.script),
         "num_ctx" => reader.count(&mut model.num_ctx),
@@ -433,6 +435,8 @@ fn put_runtime(profile: &mut RuntimeProfile, setting: &Setting, reader: &Reader<
         "shell_timeout_secs" => profile.shell_timeout_secs = reader.whole(),
         "max_context_tokens" => reader.count(&mut profile.max_context_tokens),
         "max_output_tokens" => reader.count(&mut profile.max_output_tokens),
+        "compact_at_percent" => profile.compact_at_percent = reader.whole(),
+        "compact_to_percent" => profile.compact_to_percent = reader.whole(),
         _ => {}
     }
 }

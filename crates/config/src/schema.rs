@@ -220,6 +220,8 @@ const AGENT: &[Key] = &[
 const MODEL: &[Key] = &[
     key("model", Kind::Text),
     key("models", Kind::List),
+    key("fallback", Kind::List),
+    key("fallback_models", Kind::List),
     key("api_key", Kind::Secret),
     key("uri", Kind::Uri),
     key("native_tools", Kind::Flag),
@@ -284,6 +286,10 @@ const RUNTIME: &[Key] = &[
     key("shell_timeout_secs", SECONDS),
     key("max_context_tokens", OPTIONAL_COUNT),
     key("max_output_tokens", OPTIONAL_COUNT),
+    // Above, nothing would be left for the answer; nought leaves out instead of compacting.
+    key("compact_at_percent", Kind::Whole { min: 0, max: 95 }),
+    // Below, every compaction would lose nearly everything; above, the next one would follow at once.
+    key("compact_to_percent", Kind::Whole { min: 5, max: 80 }),
 ];
 
 /// Numbers of megabytes that multiply without overflowing; a million of them is a terabyte.

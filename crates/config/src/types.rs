@@ -346,6 +346,10 @@ pub struct ModelConfig {
     pub idle_timeout_secs: Option<u64>,
     /// Further models of the same provider that a client may choose.
     pub models: Vec<String>,
+    /// Models that take over when this one cannot answer, as `family.alias`, in order.
+    pub fallback: Vec<String>,
+    /// Models of the same provider that take over before those.
+    pub fallback_models: Vec<String>,
     /// How much the model thinks: `off`, `low`, `medium` or `high`; absent leaves it to the provider.
     pub thinking: Option<String>,
     /// What its tokens cost.
@@ -384,6 +388,8 @@ impl fmt::Debug for ModelConfig {
             .field("idle_timeout_secs", &self.idle_timeout_secs)
             .field("models", &self.models)
             .field("thinking", &self.thinking)
+            .field("fallback", &self.fallback)
+            .field("fallback_models", &self.fallback_models)
             .field("price", &self.price)
             .finish()
     }
@@ -507,6 +513,10 @@ pub struct RuntimeProfile {
     pub max_context_tokens: Option<u64>,
     /// The most tokens of one answer.
     pub max_output_tokens: Option<u32>,
+    /// At how many percent of the window the conversation is compacted; 0 for never.
+    pub compact_at_percent: Option<u64>,
+    /// How many percent of the window it takes afterwards.
+    pub compact_to_percent: Option<u64>,
 }
 
 /// Configures the session store.

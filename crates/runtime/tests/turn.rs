@@ -7,8 +7,14 @@ mod calls;
 #[path = "turn/cancel.rs"]
 mod cancel;
 #[cfg(test)]
+#[path = "turn/compaction.rs"]
+mod compaction;
+#[cfg(test)]
 #[path = "turn/context.rs"]
 mod context;
+#[cfg(test)]
+#[path = "turn/fallback.rs"]
+mod fallback;
 #[cfg(test)]
 #[path = "turn/permission.rs"]
 mod permission;

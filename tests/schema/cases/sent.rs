@@ -298,10 +298,13 @@ fn prompt() -> BoxedStrategy<String> {
             cached_write_tokens,
         },
     );
-    let meta = any::<bool>().prop_map(|persisted| Meta { zeroclaw: PromptMeta { persisted } });
+    let meta = (any::<bool>(), maybe(text()));
     (id(), one_of(STOP_REASONS), maybe(text()), maybe(text()), maybe(usage), maybe(meta))
         .prop_map(|(id, stop_reason, session_id, content, usage, meta)| {
             let (session_id, content) = (session_id.as_deref(), content.as_deref());
+            let meta = meta.as_ref().map(|(persisted, model)| Meta {
+                zeroclaw: PromptMeta { persisted: *persisted, model: model.as_deref() },
+            });
             answer(&id, &PromptResult { stop_reason, session_id, content, usage, meta })
         })
         .boxed()

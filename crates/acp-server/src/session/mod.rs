@@ -13,6 +13,8 @@ pub(crate) mod open;
 mod ops;
 mod pump;
 mod repair;
+mod sink;
+mod stored;
 mod talk;
 mod turn;
 

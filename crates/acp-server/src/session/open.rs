@@ -9,7 +9,10 @@ use zeroclaw_acp_protocol::{
     RequestId,
     params::{LoadSessionParams, NewSessionParams, SystemPrompt},
 };
-use zeroclaw_runtime::{model::Message, turn::Remembered};
+use zeroclaw_runtime::{
+    model::Message,
+    turn::{Gauge, Remembered},
+};
 use zeroclaw_session_store::{NewSession, SessionRecord, SessionStore, TurnRecord};
 
 use bytes::Bytes;
@@ -19,6 +22,7 @@ use super::{
     live::LiveSession,
     mcp::McpPlan,
     repair::repair,
+    stored,
     turn::{FORGOTTEN, Presented, TurnScene},
 };
 use crate::{
@@ -200,16 +204,10 @@ async fn read(
     let record = store.session(id).await?.ok_or_else(|| CallError::session_not_found(id))?;
     let turns = store.turns(id).await?;
     let refused: Vec<u64> = turns.iter().filter(|turn| is_left_out(turn)).map(|turn| turn.turn).collect();
-    let stored = store.messages(id).await?;
-    let position = stored.last().map_or(0, |message| message.position + 1);
-    let mut history = Vec::with_capacity(stored.len());
+    let messages = store.messages(id).await?;
+    let position = messages.last().map_or(0, |message| message.position + 1);
     // What the model declined is not shown to it again (ACP v1, stop reason `refusal`).
-    for message in stored.iter().filter(|message| !refused.contains(&message.turn)) {
-        match serde_json::from_slice::<Message>(&message.payload) {
-            Ok(message) => history.push(Arc::new(message)),
-            Err(error) => tracing::warn!(session = id, %error, "a stored message cannot be read and is left out"),
-        }
-    }
+    let history = stored::conversation(id, &messages, |turn| refused.contains(&turn));
     let standing = Standing {
         history,
         next_turn: record.last_turn.as_ref().map_or(1, |turn| turn.turn + 1),
@@ -292,6 +290,7 @@ fn scene(
         spent: Mutex::new(spent),
         remembered: Mutex::new(Remembered::new()),
         open_calls: Mutex::default(),
+        gauge: Gauge::default(),
         position: AtomicU64::new(standing.position),
         titled: AtomicBool::new(standing.has_title),
     })

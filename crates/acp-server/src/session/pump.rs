@@ -370,7 +370,8 @@ impl Pump {
         }
     }
 
-    fn notice_to(&self, client: &Arc<Client>, notice: &Notice<'_>) {
+    /// The same for one client.
+    pub(crate) fn notice_to(&self, client: &Arc<Client>, notice: &Notice<'_>) {
         let Notice { id, severity, title, description } = *notice;
         if self.tell_gated(client, &GatedUpdate::Notice { severity, title, description }) {
             return;

@@ -8,13 +8,12 @@ use std::{
     },
 };
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 use zeroclaw_acp_protocol::{
-    CallStatus, ContentBlock, ErrorKind, NoticeSeverity, RequestId, SessionUpdate, UsageCost,
+    CallStatus, ContentBlock, ErrorKind, NoticeSeverity, RequestId, SessionUpdate,
     params::{ClientCapabilities, OptionValue, SystemPrompt},
     result::{
         ConfigKind, ConfigOptionsResult, LoadSessionResult, Meta, NewSessionResult, PromptMeta, PromptResult,
@@ -22,21 +21,18 @@ use zeroclaw_acp_protocol::{
     },
 };
 use zeroclaw_runtime::{
-    model::Message,
-    turn::{
-        Agent, CallStatus as CallState, Flow, Remembered, StopReason, TurnError, TurnEvent, TurnInput, TurnOutcome,
-        TurnSink, run_turn,
-    },
+    model::{Message, ModelProvider},
+    turn::{Agent, Flow, Gauge, Remembered, StopReason, TurnError, TurnInput, TurnOutcome, compact, run_turn},
 };
-use zeroclaw_session_store::{Batch, EventKind, MessageRecord, SessionPatch, TurnEnd, TurnStart, TurnState};
+use zeroclaw_session_store::{Batch, EventKind, SessionPatch, TurnEnd, TurnStart, TurnState};
 
-use super::{Notice, Pump, attach::Ended, lend, mcp::SessionMcp, talk::Talk};
+use super::{Notice, Pump, attach::Ended, lend, mcp::SessionMcp, sink::Sink, talk::Talk};
 use crate::{
     agents::{AgentEntry, AgentTable},
     choices::{self, Changed, Chosen},
     client::{Client, lock},
     commands::{self, SessionCommand},
-    cost::{Price, Spent},
+    cost::Spent,
     encode,
     error::CallError,
     meters::Measured,
@@ -74,6 +70,8 @@ pub(super) struct TurnScene {
     pub(super) remembered: Mutex<Remembered>,
     /// The calls of the running turn that have no final state: id and tool.
     pub(super) open_calls: Mutex<Vec<(String, String)>>,
+    /// How far the estimate of tokens is off.
+    pub(super) gauge: Gauge,
     /// Position of the next message in the store.
     pub(super) position: AtomicU64,
     /// Whether the session has a title; the first turn gives it one.
@@ -157,14 +155,22 @@ impl TurnScene {
             Err(error) => return TurnDone { history, began: false, notes, answer: Err(error) },
         };
         let before = history.clone();
-        let length = before.len();
         let mut began = false;
+        // A command of the session uses no notes: they wait for the model's next turn.
+        let unused = if command.is_some() { notes.clone() } else { Vec::new() };
         let running = async {
             let title = title(&taken.text);
             self.begin(turn, &taken, &asked, &mut began);
             let outcome = match command {
+                Some(SessionCommand::Compact(wishes)) => {
+                    self.run_model(turn, (Work::Compaction, wishes), &mut history, &asked.client, cancel).await
+                }
                 Some(command) => Ok(self.obey(turn, &command)),
-                None => self.run_model(turn, taken.text, notes, &mut history, &asked.client, cancel).await,
+                None => {
+                    // Notes stand behind the prompt, so that a prompt that is a command stays one.
+                    let text = notes.into_iter().fold(taken.text, |text, note| format!("{text}\n\n{note}"));
+                    self.run_model(turn, (Work::Prompt, text), &mut history, &asked.client, cancel).await
+                }
             };
             self.title(turn, title);
             outcome
@@ -182,9 +188,13 @@ impl TurnScene {
             return TurnDone { history, began, notes: Vec::new(), answer: Err(CallError::panicked()) };
         }
         // A prompt that the model's vendor does not take is out of the conversation; a later load must agree.
-        let forgotten = outcome.is_err() && history.len() <= length;
+        let forgotten = match &outcome {
+            Ok(_) => false,
+            Err(Broken::Turn(error)) => error.forgotten,
+            Err(Broken::Panic) => true,
+        };
         let answer = self.finish(turn, outcome, forgotten).await;
-        TurnDone { history, began: true, notes: Vec::new(), answer }
+        TurnDone { history, began: true, notes: unused, answer }
     }
 
     async fn take(self: &Arc<Self>, raw: Box<RawValue>) -> Result<(TakenPrompt, Option<SessionCommand>), CallError> {
@@ -260,8 +270,7 @@ impl TurnScene {
     async fn run_model(
         self: &Arc<Self>,
         turn: u64,
-        text: String,
-        notes: Vec<String>,
+        (work, prompt): (Work, String),
         history: &mut Vec<Arc<Message>>,
         client: &Arc<Client>,
         cancel: CancellationToken,
@@ -282,9 +291,8 @@ impl TurnScene {
         let system = system.map_err(|_| Broken::Panic)?;
         let talk = Arc::new(Talk::new(Arc::clone(self)));
         let price = chosen.model(&entry).and_then(|model| model.price.clone());
-        let sink = Sink { scene: self, client, turn, price, thoughts: chosen.shows_thoughts() };
-        // Notes stand behind the prompt, so that a prompt that is a command stays one.
-        let prompt = notes.into_iter().fold(text, |prompt, note| format!("{prompt}\n\n{note}"));
+        let thoughts = chosen.shows_thoughts();
+        let sink = Sink { scene: self, client, turn, price, entry: Arc::clone(&entry), thoughts };
         let input = TurnInput {
             turn,
             system: system.into(),
@@ -299,9 +307,14 @@ impl TurnScene {
             client: lend::means(&self.server.settings, client, &self.pump),
             asker: Arc::clone(&talk) as _,
             remembered: &self.remembered,
+            gauge: &self.gauge,
             cancel,
         };
-        run_turn(&agent, input).await.map_err(Broken::Turn)
+        let done = match work {
+            Work::Prompt => run_turn(&agent, input).await,
+            Work::Compaction => compact(&agent, input).await,
+        };
+        done.map_err(Broken::Turn)
     }
 
     /// Adds the tools of the MCP servers, which the first prompt waits for: a model that is asked before they are there
@@ -325,8 +338,14 @@ impl TurnScene {
         }
         let lent = servers.tools();
         let tools = if lent.is_empty() { Arc::clone(&agent.tools) } else { Arc::new(agent.tools.with(lent)) };
-        let (provider, meters) = (Arc::clone(&agent.provider), Arc::clone(&self.server.meters));
-        Arc::new(Agent { tools, provider: Arc::new(Measured { provider, meters }), limits: agent.limits.clone() })
+        let measured = |provider: &Arc<dyn ModelProvider>| -> Arc<dyn ModelProvider> {
+            Arc::new(Measured { provider: Arc::clone(provider), meters: Arc::clone(&self.server.meters) })
+        };
+        let mut agent = Agent { tools, provider: measured(&agent.provider), ..agent.as_ref().clone() };
+        for fallback in &mut agent.fallbacks {
+            fallback.provider = measured(&fallback.provider);
+        }
+        Arc::new(agent)
     }
 
     /// Gives a session without a title one, before the answer: several editors stop listening after it.
@@ -348,13 +367,15 @@ impl TurnScene {
             SessionCommand::Mode(wanted) => self.choose(choices::MODE, wanted.as_deref()),
             SessionCommand::Model(wanted) => self.choose(choices::MODEL, wanted.as_deref()),
             SessionCommand::Usage => lock(&self.spent).to_string(),
+            // It needs the model, so `run` does it.
+            SessionCommand::Compact(_) => String::new(),
         };
         let message_id = format!("m-{turn}-1");
         let update = SessionUpdate::AgentMessageChunk { content: ContentBlock::text(&text), message_id: &message_id };
         match self.pump.event(EventKind::Update, Some(turn), |out| encode::write(out, &update)) {
             Flow::Ready | Flow::Full => {}
         }
-        TurnOutcome { stop: StopReason::EndTurn, text, usage: None }
+        TurnOutcome { stop: StopReason::EndTurn, text, usage: None, model: None }
     }
 
     /// Chooses, or lists what can be chosen.
@@ -416,7 +437,7 @@ impl TurnScene {
     }
 
     /// Stores what is chosen and what was used. Taking the lock is the caller's proof that nobody else stores meanwhile.
-    fn keep(&self, spent: &MutexGuard<'_, Spent>) {
+    pub(super) fn keep(&self, spent: &MutexGuard<'_, Spent>) {
         let config = Some(Bytes::from(lock(&self.chosen).to_json(spent)));
         self.pump.patch(SessionPatch { config, ..SessionPatch::default() });
     }
@@ -550,10 +571,20 @@ impl TurnScene {
             // It was told in messages already, so a client that reads no such line misses nothing.
             content: (!strict && prompt::encoded_len(&content) < room).then_some(content.as_str()),
             usage,
-            meta: (!persisted).then_some(Meta { zeroclaw: PromptMeta { persisted } }),
+            meta: (!persisted || outcome.model.is_some())
+                .then_some(Meta { zeroclaw: PromptMeta { persisted, model: outcome.model.as_deref() } }),
         };
         then(&result)
     }
+}
+
+/// What a model is asked for.
+#[derive(Clone, Copy)]
+enum Work {
+    /// To answer a prompt.
+    Prompt,
+    /// To make the conversation shorter.
+    Compaction,
 }
 
 /// Why a turn has no outcome.
@@ -567,81 +598,6 @@ impl Broken {
         match self {
             Self::Turn(error) => CallError::from_turn(error),
             Self::Panic => CallError::new(ErrorKind::Internal, "the turn failed: internal error"),
-        }
-    }
-}
-
-/// Writes a turn's events into the session's pump.
-struct Sink<'a> {
-    scene: &'a TurnScene,
-    /// Who sent the prompt.
-    client: &'a Arc<Client>,
-    turn: u64,
-    /// Of the model that the turn began with.
-    price: Option<Price>,
-    /// Whether the client wants to see the reasoning.
-    thoughts: bool,
-}
-
-impl Sink<'_> {
-    /// Keeps in mind which calls are open.
-    fn note_call(&self, event: &TurnEvent<'_>) {
-        match event {
-            TurnEvent::CallStarted { id, tool, .. } => {
-                lock(&self.scene.open_calls).push(((*id).to_owned(), (*tool).to_owned()));
-            }
-            TurnEvent::CallChanged { id, status: Some(CallState::Completed | CallState::Failed), .. } => {
-                lock(&self.scene.open_calls).retain(|(open, _)| open != id);
-            }
-            TurnEvent::CallChanged { .. }
-            | TurnEvent::Text { .. }
-            | TurnEvent::Thought { .. }
-            | TurnEvent::Plan(_)
-            | TurnEvent::Usage { .. } => {}
-        }
-    }
-}
-
-#[async_trait]
-impl TurnSink for Sink<'_> {
-    fn emit(&self, event: TurnEvent<'_>) -> Flow {
-        if !self.thoughts && matches!(event, TurnEvent::Thought { .. }) {
-            return Flow::Ready;
-        }
-        self.note_call(&event);
-        let cost = match &event {
-            TurnEvent::Usage { counted, .. } => {
-                let mut spent = lock(&self.scene.spent);
-                spent.add(counted, self.price.as_ref());
-                self.scene.keep(&spent);
-                self.price.as_ref().and_then(|price| spent.in_currency_of(price))
-            }
-            TurnEvent::Text { .. }
-            | TurnEvent::Thought { .. }
-            | TurnEvent::CallStarted { .. }
-            | TurnEvent::CallChanged { .. }
-            | TurnEvent::Plan(_) => None,
-        };
-        let cost = cost.as_ref().map(|(amount, currency)| UsageCost { amount, currency });
-        let encode = |out: &mut Vec<u8>| encode::event(out, &event, cost);
-        match encode::for_owner(&event) {
-            Some(instead) => self.scene.pump.event_but(self.turn, self.client, instead, encode),
-            None => self.scene.pump.event(EventKind::Update, Some(self.turn), encode),
-        }
-    }
-
-    async fn drained(&self) {
-        self.scene.pump.drained().await;
-    }
-
-    fn record(&self, message: &Arc<Message>) {
-        match serde_json::to_vec(message.as_ref()) {
-            Ok(json) => self.scene.pump.message(MessageRecord {
-                position: self.scene.position.fetch_add(1, Ordering::Relaxed),
-                turn: self.turn,
-                payload: Bytes::from(json),
-            }),
-            Err(error) => tracing::error!(%error, "a message could not be encoded"),
         }
     }
 }

@@ -18,10 +18,11 @@ use zeroclaw_runtime::{
     },
     sandbox::Confiner,
     tool::{Launcher, ToolSettings, standard_tools},
-    turn::{Agent, ToolSet, TurnLimits},
+    turn::{Agent, Fallback, ToolSet, TurnLimits},
 };
 
 use super::{
+    ambient,
     environment::shell_env,
     rules::{extra_roots, level, ruleset},
     sandbox::sandbox_settings,
@@ -33,6 +34,12 @@ use crate::{
 
 /// How long a command may run when nothing is configured.
 const SHELL_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Models that may take over for one, at most: somebody waits for the answer while they are tried.
+const MAX_FALLBACKS: usize = 8;
+
+/// At how many percent of the window a conversation is compacted, and how many it takes then, when nothing is configured.
+const COMPACT: (u64, u64) = (80, 40);
 
 /// Bytes of a tool's output that reach the model and the client.
 const MAX_OUTPUT: usize = 64 * 1024;
@@ -55,11 +62,14 @@ pub fn agent_table(loaded: &Loaded, env: &Env) -> AgentTable {
         tools: Arc::new(ToolSet::new(standard_tools())),
         models: BTreeMap::new(),
     };
-    for (reference, model) in &loaded.config.models {
-        if loaded.config.model_problem(reference).is_none() {
-            let models = builder.of_provider(reference, model);
-            builder.models.extend(models);
-        }
+    let usable: Vec<(&ModelRef, &ModelConfig)> =
+        loaded.config.models.iter().filter(|(reference, _)| loaded.config.model_problem(reference).is_none()).collect();
+    for (reference, model) in &usable {
+        let models = builder.of_provider(reference, model);
+        builder.models.extend(models);
+    }
+    for (reference, model) in &usable {
+        builder.set_fallbacks(reference, model);
     }
     let config = &loaded.config;
     if config.agents.is_empty() {
@@ -100,12 +110,22 @@ struct Model {
     thinking: Option<Thinking>,
     price: Option<Price>,
     commands: Vec<SlashCommand>,
+    /// What takes over when it cannot answer.
+    fallbacks: Vec<(String, Spare)>,
+}
+
+/// A model that takes over.
+#[derive(Clone)]
+struct Spare {
+    provider: Arc<dyn ModelProvider>,
+    levels: Vec<Thinking>,
+    thinking: Option<Thinking>,
 }
 
 impl Model {
     /// A model of our own, which has nothing to choose and costs nothing.
     fn own(provider: Arc<dyn ModelProvider>, access: ModelAccess, commands: Vec<SlashCommand>) -> Self {
-        Self { provider, access, levels: Vec::new(), thinking: None, price: None, commands }
+        Self { provider, access, levels: Vec::new(), thinking: None, price: None, commands, fallbacks: Vec::new() }
     }
 }
 
@@ -216,27 +236,63 @@ impl Builder<'_> {
         }
         let price = model.price.as_ref().map(price);
         let provider = Arc::new(VendorProvider::new(config, self.http.clone()));
-        Model { provider, access, levels, thinking, price, commands: Vec::new() }
+        Model { provider, access, levels, thinking, price, commands: Vec::new(), fallbacks: Vec::new() }
     }
 
     /// The models of one section, by id: its own, and the further ones that it lists.
     fn of_provider(&self, reference: &ModelRef, model: &ModelConfig) -> Vec<(String, Model)> {
-        let own = model.model.as_deref().or(model.models.first().map(String::as_str));
+        let own = own_model(model);
         let further = model.models.iter().filter(|name| Some(name.as_str()) != own);
         let first = ModelConfig { model: own.map(str::to_owned), ..model.clone() };
         let mut models = vec![(reference.to_string(), self.provider(reference, &first))];
-        models.extend(further.map(|name| {
-            // Window, level and price are those of the section's own model.
-            let other = ModelConfig {
-                model: Some(name.clone()),
-                context_window: None,
-                thinking: None,
-                price: None,
-                ..model.clone()
-            };
-            (format!("{reference}/{name}"), self.provider(reference, &other))
-        }));
+        models.extend(
+            further.map(|name| (format!("{reference}/{name}"), self.provider(reference, &further_model(model, name)))),
+        );
         models
+    }
+
+    /// Says of the models of one section what takes over for them: other models of the provider, then other sections.
+    fn set_fallbacks(&mut self, reference: &ModelRef, model: &ModelConfig) {
+        if model.fallback.is_empty() && model.fallback_models.is_empty() {
+            return;
+        }
+        let own = own_model(model).map(str::to_owned);
+        let mut spares: Vec<(String, Spare)> = Vec::new();
+        for name in &model.fallback_models {
+            // The section's own model, or one that clients can choose too: it has its facts already.
+            let id = if Some(name) == own.as_ref() { reference.to_string() } else { format!("{reference}/{name}") };
+            let made = match self.models.get(&id) {
+                Some(known) => known.clone(),
+                None => self.provider(reference, &further_model(model, name)),
+            };
+            spares.push((id, made.spare()));
+        }
+        for name in &model.fallback {
+            let known = name.trim().parse::<ModelRef>().ok().map(|other| other.to_string());
+            match known.and_then(|id| self.models.get(&id).map(|model| (id, model.spare()))) {
+                Some(spare) => spares.push(spare),
+                None => tracing::warn!(model = %reference, fallback = %name, "there is no such model to take over"),
+            }
+        }
+        let own_ids = self.of_section(reference);
+        for id in own_ids {
+            let mut seen = vec![id.clone()];
+            let others = spares.iter().filter(|(other, _)| {
+                let new = !seen.contains(other);
+                seen.push(other.clone());
+                new
+            });
+            let others: Vec<(String, Spare)> = others.take(MAX_FALLBACKS).cloned().collect();
+            if let Some(model) = self.models.get_mut(&id) {
+                model.fallbacks = others;
+            }
+        }
+    }
+
+    /// The ids of the models of one section.
+    fn of_section(&self, reference: &ModelRef) -> Vec<String> {
+        let (own, further) = (reference.to_string(), format!("{reference}/"));
+        self.models.keys().filter(|id| **id == own || id.starts_with(&further)).cloned().collect()
     }
 
     /// What there is on this machine to connect a model with, by name.
@@ -293,16 +349,63 @@ impl Builder<'_> {
     }
 
     fn agent(&self, model: &Model, profile: &RuntimeProfile) -> Arc<Agent> {
-        let mut limits = TurnLimits::for_window(model.provider.info().context_window);
+        let window = model.provider.info().context_window;
+        let mut limits = TurnLimits::for_window(window);
         if let Some(calls) = profile.max_tool_iterations.filter(|calls| *calls > 0) {
             limits.max_model_calls = calls;
         }
-        if let Some(tokens) = profile.max_context_tokens.filter(|tokens| *tokens > 0) {
-            limits.context_tokens = tokens;
-        }
+        (limits.context_tokens, limits.compact_to) = context_limits(window, profile);
         limits.max_output_tokens = profile.max_output_tokens.filter(|tokens| *tokens > 0);
-        Arc::new(Agent { provider: Arc::clone(&model.provider), tools: Arc::clone(&self.tools), limits })
+        let fallbacks = model.fallbacks.iter().map(|(id, spare)| {
+            let (context_tokens, compact_to) = context_limits(spare.provider.info().context_window, profile);
+            Fallback {
+                id: id.as_str().into(),
+                provider: Arc::clone(&spare.provider),
+                context_tokens,
+                compact_to,
+                levels: spare.levels.clone(),
+                thinking: spare.thinking,
+            }
+        });
+        Arc::new(Agent {
+            provider: Arc::clone(&model.provider),
+            tools: Arc::clone(&self.tools),
+            limits,
+            fallbacks: fallbacks.collect(),
+            random: ambient::random,
+        })
     }
+}
+
+impl Model {
+    fn spare(&self) -> Spare {
+        Spare { provider: Arc::clone(&self.provider), levels: self.levels.clone(), thinking: self.thinking }
+    }
+}
+
+/// The tokens of a request at which the conversation is compacted, and those that it takes then.
+fn context_limits(window: u64, profile: &RuntimeProfile) -> (u64, Option<u64>) {
+    let percent = |percent: u64| (u128::from(window) * u128::from(percent) / 100).try_into().unwrap_or(u64::MAX);
+    let configured = profile.max_context_tokens.filter(|tokens| *tokens > 0);
+    let at = profile.compact_at_percent.unwrap_or(COMPACT.0);
+    let most: u64 = if at == 0 { TurnLimits::for_window(window).context_tokens } else { percent(at) };
+    let context = match configured {
+        Some(tokens) if at > 0 && profile.compact_at_percent.is_some() => tokens.min(most),
+        Some(tokens) => tokens,
+        None => most,
+    };
+    let to: u64 = percent(profile.compact_to_percent.unwrap_or(COMPACT.1));
+    (context, (at > 0).then(|| to.min(context / 2)))
+}
+
+/// The model of a section when no other is named.
+fn own_model(model: &ModelConfig) -> Option<&str> {
+    model.model.as_deref().or(model.models.first().map(String::as_str))
+}
+
+/// Another model of the same section. Window, level and price are those of the section's own model.
+fn further_model(model: &ModelConfig, name: &str) -> ModelConfig {
+    ModelConfig { model: Some(name.to_owned()), context_window: None, thinking: None, price: None, ..model.clone() }
 }
 
 /// The HTTP clients, behind the proxy that the user's other programs use.

@@ -18,6 +18,11 @@ pub(crate) fn session_id() -> String {
     format!("s-{}", ulid.to_string().to_ascii_lowercase())
 }
 
+/// A random number; nobody's safety hangs on it, so that it may be 0 where the system gives none.
+pub(super) fn random() -> u64 {
+    getrandom::u64().unwrap_or(0)
+}
+
 /// Fills a buffer with random bytes.
 pub(super) fn fill(buffer: &mut [u8]) {
     if getrandom::fill(buffer).is_err() {

@@ -149,6 +149,8 @@ not_match = ["cargo publish"]
 max_tool_iterations = 5
 shell_timeout_secs = 6
 max_context_tokens = 7
+compact_at_percent = 70
+compact_to_percent = 30
 max_output_tokens = 8
 "#;
 
@@ -224,6 +226,8 @@ fn every_key_arrives() {
             shell_timeout_secs: Some(6),
             max_context_tokens: Some(7),
             max_output_tokens: Some(8),
+            compact_at_percent: Some(70),
+            compact_to_percent: Some(30),
         }
     );
 }
@@ -476,6 +480,7 @@ fn nothing_printed_shows_a_secret() {
 fn prices_are_read_from_every_place() {
     let home = Home::with(
         "[providers.models.anthropic.a]\nmodel = \"m\"\nthinking = \"High\"\nmodels = [\"n\", \"o\"]\n\
+         fallback = [\"openai.b\"]\nfallback_models = [\"p\"]\n\
          [providers.models.anthropic.a.price]\ninput = 3\noutput = 0.5\ncurrency = \"EUR\"\n",
     );
     let variable = ("ZEROCLAW_providers__models__anthropic__a__price__cached", "0.25");
@@ -484,6 +489,10 @@ fn prices_are_read_from_every_place() {
     assert_eq!(
         (model.thinking.as_deref(), model.models.as_slice()),
         (Some("high"), &["n".to_owned(), "o".to_owned()][..])
+    );
+    assert_eq!(
+        (model.fallback.as_slice(), model.fallback_models.as_slice()),
+        (&["openai.b".into()][..], &["p".into()][..])
     );
     let expected = PriceConfig {
         input: Some(3.0),

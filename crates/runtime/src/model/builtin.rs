@@ -112,6 +112,10 @@ impl BuiltinProvider {
 
 #[async_trait]
 impl ModelProvider for BuiltinProvider {
+    fn writes_summaries(&self) -> bool {
+        false
+    }
+
     fn info(&self) -> &ModelInfo {
         &self.info
     }

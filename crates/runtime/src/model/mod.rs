@@ -167,6 +167,9 @@ pub enum ModelError {
     /// The vendor refused the request for good.
     #[error("the model provider refused the request: {0}")]
     Request(String),
+    /// The vendor does not serve this model to this user: no quota or credit left, no such model.
+    #[error("the model provider refused the request: {0}")]
+    Unusable(String),
     /// The provider cannot be used as configured.
     #[error("{0}")]
     Config(String),
@@ -186,4 +189,9 @@ pub trait ModelProvider: Send + Sync + Debug {
     /// # Errors
     /// What the vendor or the network said before the first event.
     async fn stream(&self, request: ModelRequest) -> Result<ModelStream, ModelError>;
+
+    /// Whether it can be asked for a summary of a conversation. What is no language model cannot.
+    fn writes_summaries(&self) -> bool {
+        true
+    }
 }

@@ -96,6 +96,10 @@ impl ScriptedProvider {
 
 #[async_trait]
 impl ModelProvider for ScriptedProvider {
+    fn writes_summaries(&self) -> bool {
+        false
+    }
+
     fn info(&self) -> &ModelInfo {
         &self.info
     }

@@ -4,7 +4,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use crate::{
-    model::{ModelProvider, ToolSpec},
+    model::{ModelProvider, Thinking, ToolSpec},
     tool::Tool,
     turn::RetryPolicy,
 };
@@ -18,6 +18,27 @@ pub struct Agent {
     pub tools: Arc<ToolSet>,
     /// How long and how large one turn may get.
     pub limits: TurnLimits,
+    /// Models that take over, in this order, when one before cannot answer and nothing was shown yet.
+    pub fallbacks: Vec<Fallback>,
+    /// A random number, for waits.
+    pub random: fn() -> u64,
+}
+
+/// A model that takes over.
+#[derive(Clone, Debug)]
+pub struct Fallback {
+    /// What it is called where prices and choices are kept.
+    pub id: Arc<str>,
+    /// The model.
+    pub provider: Arc<dyn ModelProvider>,
+    /// As in [`TurnLimits`], for this model's window.
+    pub context_tokens: u64,
+    /// As in [`TurnLimits`], for this model's window.
+    pub compact_to: Option<u64>,
+    /// The levels of thinking that it has.
+    pub levels: Vec<Thinking>,
+    /// How much it thinks where it has not the level that is asked for; `None` leaves it to the vendor.
+    pub thinking: Option<Thinking>,
 }
 
 /// How long and how large one turn may get.
@@ -27,20 +48,26 @@ pub struct TurnLimits {
     pub max_model_calls: u32,
     /// Upper bound of generated tokens per model call, where the configuration sets one.
     pub max_output_tokens: Option<u32>,
-    /// Tokens one request may hold by estimate. What exceeds it is left out of the request, oldest turns first.
+    /// Tokens one request may hold by estimate. A conversation that exceeds it is compacted; what exceeds it all the same
+    /// is left out of the request, oldest turns first.
     pub context_tokens: u64,
+    /// Tokens that a request holds about after a compaction, system prompt and tools included; absent means that none is
+    /// made by itself or by order.
+    pub compact_to: Option<u64>,
     /// When a model call that said nothing yet is tried again.
     pub retry: RetryPolicy,
 }
 
 impl TurnLimits {
-    /// The defaults for a model with this window: a fifth of it is left for the answer and for the estimate's error.
+    /// The defaults for a model with this window: a fifth of it is left for the answer and for the estimate's error, and
+    /// a compaction leaves two fifths.
     #[must_use]
     pub fn for_window(context_window: u64) -> Self {
         Self {
             max_model_calls: 50,
             max_output_tokens: None,
             context_tokens: context_window - context_window / 5,
+            compact_to: Some(context_window / 5 * 2),
             retry: RetryPolicy::default(),
         }
     }

@@ -6,9 +6,9 @@ use std::panic::AssertUnwindSafe;
 use futures::{FutureExt, StreamExt};
 
 use crate::{
-    model::{ModelError, ModelEvent, ModelRequest, ModelStop, ToolCallRequest, Usage},
+    model::{ModelError, ModelEvent, ModelProvider, ModelRequest, ModelStop, ToolCallRequest, Usage},
     turn::{
-        TurnEvent, TurnFailure,
+        RetryPolicy, TurnEvent, TurnFailure,
         scene::Scene,
         speech::{Speech, Voice},
     },
@@ -53,13 +53,29 @@ pub(super) enum End {
     Failed(TurnFailure),
 }
 
-/// Asks the model, with retries.
-pub(super) async fn ask(scene: &Scene<'_>, request: &ModelRequest, speech: &mut Speech) -> Answer {
+/// Who gets to see an answer while it comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Audience {
+    /// The client.
+    Client,
+    /// Nobody: it is for the loop itself.
+    Nobody,
+}
+
+/// Asks a model, with retries.
+pub(super) async fn ask(
+    scene: &Scene<'_>,
+    provider: &dyn ModelProvider,
+    retry: RetryPolicy,
+    request: &ModelRequest,
+    speech: &mut Speech,
+    audience: Audience,
+) -> Answer {
     let mut usage = None;
     let mut attempt = 1;
     loop {
         let mut said = Said::default();
-        let end = once(scene, request.clone(), speech, &mut said).await;
+        let end = once(scene, provider, request.clone(), speech, &mut said, audience).await;
         let Said { calls, signed, counted } = said;
         usage = total(usage, counted);
         let End::Failed(TurnFailure::Model(error)) = &end else {
@@ -67,7 +83,7 @@ pub(super) async fn ask(scene: &Scene<'_>, request: &ModelRequest, speech: &mut 
         };
         // What was shown cannot be taken back: another try would say it twice.
         let untouched = speech.len() == 0 && calls.is_empty();
-        let Some(wait) = scene.agent.limits.retry.wait(attempt, error).filter(|_| untouched) else {
+        let Some(wait) = retry.wait(attempt, error, (scene.agent.random)()).filter(|_| untouched) else {
             return Answer { end, calls, signed, usage, last: counted };
         };
         tracing::debug!(event = "model_retry", attempt, wait_ms = wait.as_millis(), "the model call is tried again");
@@ -93,13 +109,20 @@ pub(super) fn total(before: Option<Usage>, more: Option<Usage>) -> Option<Usage>
     }
 }
 
-async fn once(scene: &Scene<'_>, request: ModelRequest, speech: &mut Speech, said: &mut Said) -> End {
+async fn once(
+    scene: &Scene<'_>,
+    provider: &dyn ModelProvider,
+    request: ModelRequest,
+    speech: &mut Speech,
+    said: &mut Said,
+    audience: Audience,
+) -> End {
     let cancelled = scene.cancel.cancelled();
     tokio::pin!(cancelled);
     let started = tokio::select! {
         biased;
         () = &mut cancelled => return End::Cancelled,
-        started = AssertUnwindSafe(scene.agent.provider.stream(request)).catch_unwind() => started,
+        started = AssertUnwindSafe(provider.stream(request)).catch_unwind() => started,
     };
     let stream = match started {
         Ok(Ok(stream)) => stream,
@@ -123,8 +146,8 @@ async fn once(scene: &Scene<'_>, request: ModelRequest, speech: &mut Speech, sai
             None => return End::Failed(ModelError::Stream("it ended without a final event".to_owned()).into()),
         };
         match event {
-            ModelEvent::Text(piece) => say(scene, speech, Voice::Text, &piece).await,
-            ModelEvent::Thought(piece) => say(scene, speech, Voice::Thought, &piece).await,
+            ModelEvent::Text(piece) => say(scene, speech, Voice::Text, &piece, audience).await,
+            ModelEvent::Thought(piece) => say(scene, speech, Voice::Thought, &piece, audience).await,
             ModelEvent::ToolCall(call) => {
                 speech.pause();
                 argument_bytes += call.arguments.len();
@@ -146,11 +169,14 @@ async fn once(scene: &Scene<'_>, request: ModelRequest, speech: &mut Speech, sai
     }
 }
 
-async fn say(scene: &Scene<'_>, speech: &mut Speech, voice: Voice, piece: &str) {
+async fn say(scene: &Scene<'_>, speech: &mut Speech, voice: Voice, piece: &str, audience: Audience) {
     if piece.is_empty() {
         return;
     }
     let message = speech.add(voice, piece, &scene.ids);
+    if audience == Audience::Nobody {
+        return;
+    }
     scene
         .emit(match voice {
             Voice::Text => TurnEvent::Text { message, text: piece },

@@ -28,6 +28,8 @@ pub struct TurnError {
     pub text_so_far: String,
     /// Tokens of the calls that were counted until then.
     pub usage: Option<Usage>,
+    /// The prompt is not in the history: the vendor refused it, and would refuse it again.
+    pub forgotten: bool,
 }
 
 impl fmt::Debug for TurnError {

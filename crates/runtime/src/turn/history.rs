@@ -14,7 +14,7 @@ use crate::{
 /// Tokens a message costs besides its text.
 const MESSAGE_OVERHEAD: u64 = 8;
 /// Tool results that no longer fit are cut to this many bytes.
-const SHORT_RESULT: usize = 1_024;
+pub(super) const SHORT_RESULT: usize = 1_024;
 /// What stands for the answer of a turn that had none; vendors want one between two prompts.
 const NO_ANSWER: &str = "[no answer]";
 /// When turns have to leave, so many do that the rest fits into this share of the budget (in percent).
@@ -124,7 +124,7 @@ pub(super) fn without_broken_off(earlier: &[Arc<Message>]) -> Vec<Arc<Message>> 
 }
 
 /// The beginning of the longest run of newest whole turns that fits, and its tokens.
-fn newest_turns(earlier: &[Arc<Message>], window_start: usize, room: u64) -> (usize, u64) {
+pub(super) fn newest_turns(earlier: &[Arc<Message>], window_start: usize, room: u64) -> (usize, u64) {
     let (mut begin, mut kept, mut running) = (earlier.len(), 0, 0_u64);
     for (index, message) in earlier.iter().enumerate().skip(window_start).rev() {
         running = running.saturating_add(message_tokens(message));
@@ -191,6 +191,6 @@ fn add(messages: &mut Vec<Arc<Message>>, message: &Arc<Message>) {
     }
 }
 
-fn is_user(message: &Arc<Message>) -> bool {
+pub(super) fn is_user(message: &Arc<Message>) -> bool {
     matches!(&**message, Message::User { .. })
 }

@@ -5,8 +5,10 @@ mod agent;
 mod ask;
 mod bound;
 mod calls;
+mod compact;
 mod error;
 mod exec;
+mod gauge;
 mod history;
 mod ids;
 mod intake;
@@ -15,6 +17,7 @@ mod remembered;
 mod retry;
 mod run;
 mod scene;
+mod shrink;
 mod speech;
 mod standing;
 mod system;
@@ -29,11 +32,12 @@ use crate::{
     tool::{Location, PlanEntry, ToolContent, ToolKind},
 };
 
-pub use agent::{Agent, ToolSet, TurnLimits};
+pub use agent::{Agent, Fallback, ToolSet, TurnLimits};
 pub use error::{TurnError, TurnFailure};
+pub use gauge::Gauge;
 pub use remembered::{MAX_REMEMBERED, Remembered, Said, Standing};
 pub use retry::RetryPolicy;
-pub use run::{TurnInput, run_turn};
+pub use run::{TurnInput, compact, run_turn};
 pub use system::{MAX_PART, SystemParts, system_prompt};
 
 /// How far a tool call is; the names are ACP's.
@@ -110,7 +114,52 @@ pub enum TurnEvent<'a> {
         size: u64,
         /// What the vendor counted for this call, all tries together.
         counted: Usage,
+        /// The fallback that was asked; `None` for the model that was chosen.
+        model: Option<&'a str>,
     },
+    /// The conversation that the model sees is made shorter.
+    Compaction {
+        /// Unique in the session.
+        id: &'a str,
+        /// How far it is.
+        step: CompactionStep<'a>,
+        /// The user said so, and is answered besides.
+        ordered: bool,
+    },
+    /// A model could not answer and another takes over for the rest of the turn.
+    Fallback {
+        /// For a message about it.
+        message: &'a str,
+        /// The name of the one that could not.
+        from: &'a str,
+        /// The name of the one that takes over.
+        to: &'a str,
+        /// Why.
+        reason: &'a str,
+    },
+}
+
+/// How far a compaction is. Tokens are estimates, of the messages alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompactionStep<'a> {
+    /// A summary is being written.
+    Started,
+    /// The model sees less from now on.
+    Done {
+        /// What stands for the messages that were replaced; `None` when only long tool results were cut.
+        summary: Option<&'a str>,
+        /// Tokens before.
+        before: u64,
+        /// Tokens now.
+        after: u64,
+    },
+    /// No summary could be written.
+    Failed {
+        /// Why; safe to show.
+        error: &'a str,
+    },
+    /// The turn was cancelled meanwhile.
+    Cancelled,
 }
 
 /// Whether the sink can take more at once.
@@ -134,6 +183,10 @@ pub trait TurnSink: Send + Sync {
 
     /// Takes a finished message of the conversation, to be kept with the turn.
     fn record(&self, message: &Arc<Message>);
+
+    /// Takes the conversation as the model sees it from now on: whoever rebuilds it from records begins with the last one of
+    /// these. The last `own` messages belong to the running turn.
+    fn compacted(&self, conversation: &[Arc<Message>], own: usize);
 }
 
 /// A question about one action.
@@ -234,4 +287,6 @@ pub struct TurnOutcome {
     pub text: String,
     /// Tokens of all calls of the turn, when the provider counted them.
     pub usage: Option<Usage>,
+    /// The fallback that answered last; `None` for the model that was chosen.
+    pub model: Option<Arc<str>>,
 }

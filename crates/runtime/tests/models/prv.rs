@@ -195,7 +195,7 @@ async fn prv_13_retry_after_is_told() {
         let body = json!({"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}});
         let error = ask(family, Reply::status(429).body(body)).await.error;
         let expected = "You exceeded your current quota (HTTP 429)".to_owned();
-        assert_eq!(error, Some(ModelError::Request(expected)), "quota does not come back by waiting");
+        assert_eq!(error, Some(ModelError::Unusable(expected)), "quota does not come back by waiting");
     }
 }
 

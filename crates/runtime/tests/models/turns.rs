@@ -16,8 +16,8 @@ use zeroclaw_runtime::{
     model::{Message, ModelProvider, builtin::BuiltinProvider, vendor::Family},
     tool::{Tool, ToolSettings, standard_tools},
     turn::{
-        Agent, Answer, Approval, ApprovalRequest, Approver, Asker, Flow, Remembered, ToolSet, TurnError, TurnEvent,
-        TurnInput, TurnLimits, TurnOutcome, TurnSink, run_turn,
+        Agent, Answer, Approval, ApprovalRequest, Approver, Asker, Flow, Gauge, Remembered, ToolSet, TurnError,
+        TurnEvent, TurnInput, TurnLimits, TurnOutcome, TurnSink, run_turn,
     },
 };
 use zeroclaw_testkit::model_server::{ModelServer, Part, Reply};
@@ -39,6 +39,8 @@ impl TurnSink for Texts {
     async fn drained(&self) {}
 
     fn record(&self, _: &Arc<Message>) {}
+
+    fn compacted(&self, _: &[Arc<Message>], _: usize) {}
 }
 
 struct Nobody;
@@ -78,7 +80,8 @@ async fn run(
 ) -> (Result<TurnOutcome, TurnError>, String) {
     let mut limits = TurnLimits::for_window(128_000);
     limits.retry.first_wait = Duration::from_millis(1);
-    let agent = Agent { provider, tools: Arc::new(ToolSet::new(tools)), limits };
+    let tools = Arc::new(ToolSet::new(tools));
+    let agent = Agent { provider, tools, limits, fallbacks: Vec::new(), random: || 0 };
     let sink = Texts::default();
     let input = TurnInput {
         turn: 1,
@@ -100,6 +103,7 @@ async fn run(
         client: ClientMeans::default(),
         asker: Arc::new(Nobody),
         remembered: &Mutex::<Remembered>::default(),
+        gauge: &Gauge::default(),
         cancel: CancellationToken::new(),
     };
     let outcome = run_turn(&agent, input).await;

@@ -140,10 +140,13 @@ async fn what_cannot_be_used_says_so_without_a_connection() {
 #[tokio::test]
 async fn refusals_become_their_kinds() {
     for family in BOTH {
-        for (status, auth) in [(401, true), (403, true), (400, false), (404, false), (402, false), (301, false)] {
+        for status in [401, 403, 400, 404, 402, 301] {
             let error = ask(family, Reply::status(status)).await.error.unwrap();
-            let expected =
-                if auth { matches!(error, ModelError::Auth(_)) } else { matches!(error, ModelError::Request(_)) };
+            let expected = match status {
+                401 | 403 => matches!(error, ModelError::Auth(_)),
+                402 | 404 => matches!(error, ModelError::Unusable(_)),
+                _ => matches!(error, ModelError::Request(_)),
+            };
             assert!(expected, "{family:?} {status}: {error:?}");
         }
     }
@@ -320,7 +323,7 @@ async fn ollama_failures_and_cuts() {
     let outcome = call(&provider, request(vec![user("x")])).await;
     assert!(matches!(outcome.error, Some(ModelError::Stream(_))), "{outcome:?}");
     let outcome = call(&provider, request(vec![user("x")])).await;
-    assert_eq!(outcome.error, Some(ModelError::Request("model 'x' not found (HTTP 404)".to_owned())));
+    assert_eq!(outcome.error, Some(ModelError::Unusable("model 'x' not found (HTTP 404)".to_owned())));
 }
 
 #[test]

@@ -37,7 +37,7 @@ async fn can_01_a_cancel_in_mid_stream_keeps_the_partial_text_and_omits_usage() 
         })
         .await
         .expect("not an error");
-    assert_eq!(outcome, TurnOutcome { stop: StopReason::Cancelled, text: "half".to_owned(), usage: None });
+    assert_eq!(outcome, TurnOutcome { stop: StopReason::Cancelled, text: "half".to_owned(), usage: None, model: None });
     assert_eq!(bench.sink.records(), [user("prompt"), assistant("half")]);
     after_cancel_the_next_prompt_works(&mut bench).await;
 }
@@ -47,7 +47,7 @@ async fn can_05_a_cancel_that_is_already_there_asks_no_model() {
     let mut bench = Bench::new(Vec::new(), &[]);
     bench.cancel.cancel();
     let outcome = bench.run().await.expect("not an error");
-    assert_eq!(outcome, TurnOutcome { stop: StopReason::Cancelled, text: String::new(), usage: None });
+    assert_eq!(outcome, TurnOutcome { stop: StopReason::Cancelled, text: String::new(), usage: None, model: None });
     assert_eq!(bench.model.requests().len(), 0);
     assert_eq!(bench.sink.records(), [user("prompt")]);
     after_cancel_the_next_prompt_works(&mut bench).await;

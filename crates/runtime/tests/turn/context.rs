@@ -85,6 +85,7 @@ async fn the_oldest_whole_turns_leave_first_and_the_client_is_told_once() {
     );
     bench.history = (0..100).flat_map(|number| past(number, 4_000)).collect();
     let before = bench.history.clone();
+    bench.agent.limits.compact_to = None;
     bench.agent.limits.context_tokens = 20_000;
     let outcome = bench.run().await.expect("a turn");
     assert_eq!(outcome.stop, StopReason::EndTurn);
@@ -122,6 +123,7 @@ async fn old_results_of_a_turn_that_is_too_large_are_shortened() {
     let mut replies: Vec<Reply> = (0..10).map(|_| asks_for(&[("look", "{}")])).collect();
     replies.push(says("x"));
     let mut bench = Bench::new(replies, &[("look", Effect::Read, Doing::SayMuch(20_000))]);
+    bench.agent.limits.compact_to = None;
     bench.agent.limits.context_tokens = 20_000;
     bench.run().await.expect("a turn");
     let last = bench.model.requests().pop().expect("a request");
@@ -143,6 +145,7 @@ async fn a_turn_of_countless_small_steps_still_fits() {
     let mut replies: Vec<Reply> = (0..200).map(|_| asks_for(&[("look", "{}"), ("look", "{}")])).collect();
     replies.push(says("x"));
     let mut bench = Bench::new(replies, &[("look", Effect::Read, Doing::SayMuch(400))]);
+    bench.agent.limits.compact_to = None;
     bench.agent.limits.context_tokens = 3_000;
     bench.agent.limits.max_model_calls = 300;
     let outcome = bench.run().await.expect("a turn never fails because it is long");
@@ -168,6 +171,7 @@ async fn prv_19_an_overflow_is_tried_once_more_with_less_and_then_fails() {
 #[tokio::test]
 async fn an_overflow_that_fits_at_the_second_try_goes_on() {
     let mut bench = Bench::new(vec![Reply::Events(vec![Err(overflow())]), says("fits")], &[]);
+    bench.agent.limits.compact_to = None;
     bench.history = (0..10).flat_map(|number| past(number, 4_000)).collect();
     let outcome = bench.run().await.expect("a turn");
     assert_eq!(outcome.text, "fits");

@@ -33,7 +33,10 @@ async fn a_message_id_changes_when_the_voice_changes() {
     );
     let outcome = bench.run().await.expect("a turn");
     let total = Usage { input: 10, output: 5, cached: 0, written: 0 };
-    assert_eq!(outcome, TurnOutcome { stop: StopReason::EndTurn, text: "c".to_owned(), usage: Some(total) });
+    assert_eq!(
+        outcome,
+        TurnOutcome { stop: StopReason::EndTurn, text: "c".to_owned(), usage: Some(total), model: None }
+    );
     let said =
         Message::Assistant { text: "abc".to_owned(), thought: "hmso".to_owned(), tool_calls: vec![], signed: vec![] };
     let thought = |message: &str, text: &str| Seen::Thought { message: message.to_owned(), text: text.to_owned() };
@@ -125,7 +128,7 @@ async fn can_17_a_length_stop_is_max_tokens_and_runs_no_cut_call() {
     let cut = Reply::Events(vec![text("a"), call("v1", "look", "{\"path\":"), stop(ModelStop::MaxTokens)]);
     let mut bench = Bench::new(vec![cut], &[("look", Effect::Read, Doing::Say("seen"))]);
     let outcome = bench.run().await.expect("a turn");
-    assert_eq!(outcome, TurnOutcome { stop: StopReason::MaxTokens, text: "a".to_owned(), usage: None });
+    assert_eq!(outcome, TurnOutcome { stop: StopReason::MaxTokens, text: "a".to_owned(), usage: None, model: None });
     assert_eq!(bench.log.lines(), Vec::<String>::new());
     assert_eq!(bench.sink.records(), [user("prompt"), assistant("a")]);
 }

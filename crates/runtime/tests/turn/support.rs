@@ -28,8 +28,8 @@ use zeroclaw_runtime::{
         ToolOutcome, ToolSettings,
     },
     turn::{
-        Agent, Answer, Approval, ApprovalRequest, Approver, Asker, CallStatus, Flow, Remembered, ToolSet, TurnError,
-        TurnEvent, TurnInput, TurnLimits, TurnOutcome, TurnSink, run_turn,
+        Agent, Answer, Approval, ApprovalRequest, Approver, Asker, CallStatus, CompactionStep, Flow, Gauge, Remembered,
+        ToolSet, TurnError, TurnEvent, TurnInput, TurnLimits, TurnOutcome, TurnSink, compact, run_turn,
     },
 };
 
@@ -74,6 +74,15 @@ impl fmt::Debug for Reply {
 }
 
 impl Model {
+    pub(crate) fn new(name: &str, replies: Vec<Reply>) -> Self {
+        Self {
+            info: ModelInfo { name: name.to_owned(), source: "test".to_owned(), context_window: 100_000 },
+            replies: Mutex::new(replies.into()),
+            requests: Mutex::default(),
+            asked: Notify::new(),
+        }
+    }
+
     pub(crate) fn requests(&self) -> Vec<ModelRequest> {
         lock(&self.requests).clone()
     }
@@ -201,7 +210,10 @@ pub(crate) enum Seen {
     Changed { id: String, status: Option<CallStatus>, content: Option<Vec<ToolContent>>, raw_output: Option<String> },
     Plan(Vec<PlanEntry>),
     Usage { used: u64, size: u64 },
+    Compaction { id: String, step: String },
+    Fallback { from: String, to: String, reason: String },
     Record(Message),
+    Compacted { conversation: Vec<Message>, own: usize },
 }
 
 #[derive(Default)]
@@ -292,6 +304,21 @@ impl TurnSink for Sink {
             },
             TurnEvent::Plan(entries) => Seen::Plan(entries.to_vec()),
             TurnEvent::Usage { used, size, .. } => Seen::Usage { used, size },
+            TurnEvent::Compaction { id, step, .. } => {
+                let step = match step {
+                    CompactionStep::Started => "started".to_owned(),
+                    CompactionStep::Done { summary, before, after } => {
+                        assert!(after < before, "{after} of {before}");
+                        format!("done: {}", summary.unwrap_or("results cut"))
+                    }
+                    CompactionStep::Failed { error } => format!("failed: {error}"),
+                    CompactionStep::Cancelled => "cancelled".to_owned(),
+                };
+                Seen::Compaction { id: id.to_owned(), step }
+            }
+            TurnEvent::Fallback { from, to, reason, .. } => {
+                Seen::Fallback { from: from.to_owned(), to: to.to_owned(), reason: reason.to_owned() }
+            }
         };
         self.emits.fetch_add(1, Ordering::SeqCst);
         lock(&self.seen).push(seen);
@@ -312,6 +339,11 @@ impl TurnSink for Sink {
     fn record(&self, message: &Arc<Message>) {
         lock(&self.seen).push(Seen::Record((**message).clone()));
         self.grew.notify_waiters();
+    }
+
+    fn compacted(&self, conversation: &[Arc<Message>], own: usize) {
+        let conversation = conversation.iter().map(|message| (**message).clone()).collect();
+        lock(&self.seen).push(Seen::Compacted { conversation, own });
     }
 }
 
@@ -583,8 +615,11 @@ pub(crate) struct Bench {
     pub(crate) history: Vec<Arc<Message>>,
     pub(crate) rules: Ruleset,
     pub(crate) remembered: Mutex<Remembered>,
+    pub(crate) gauge: Gauge,
     pub(crate) cancel: CancellationToken,
     pub(crate) turn: u64,
+    /// The user orders a compaction with this wish instead of saying something.
+    pub(crate) order: Option<String>,
     jail: Arc<Jail>,
     _directory: tempfile::TempDir,
 }
@@ -597,12 +632,7 @@ impl Bench {
             let spec = ToolSpec { name: (*name).to_owned(), description: "A tool.".to_owned(), parameters };
             Arc::new(Fake { spec, effect: *effect, doing: doing.clone(), log: log.clone() })
         };
-        let model = Arc::new(Model {
-            info: ModelInfo { name: "fake".to_owned(), source: "test".to_owned(), context_window: 100_000 },
-            replies: Mutex::new(replies.into()),
-            requests: Mutex::default(),
-            asked: Notify::new(),
-        });
+        let model = Arc::new(Model::new("fake", replies));
         let directory = tempfile::tempdir().expect("a directory");
         let root = directory.path().canonicalize().expect("a real directory");
         let jail = Jail::open(vec![Root::new(root, RootKind::Session)]).expect("an opened directory");
@@ -611,6 +641,8 @@ impl Bench {
                 provider: Arc::clone(&model) as Arc<dyn ModelProvider>,
                 tools: Arc::new(ToolSet::new(tools.iter().map(make).collect())),
                 limits: TurnLimits::for_window(100_000),
+                fallbacks: Vec::new(),
+                random: || 0,
             },
             model,
             sink: Sink::default(),
@@ -619,8 +651,10 @@ impl Bench {
             history: Vec::new(),
             rules: Ruleset::new(Level::Supervised),
             remembered: Mutex::default(),
+            gauge: Gauge::default(),
             cancel: CancellationToken::new(),
             turn: 1,
+            order: None,
             jail: Arc::new(jail),
             _directory: directory,
         }
@@ -631,7 +665,9 @@ impl Bench {
         &'a mut self,
         beside: impl FnOnce(Meanwhile<'a>) -> F,
     ) -> Result<TurnOutcome, TurnError> {
-        let Self { model, agent, sink, person, log, history, rules, remembered, cancel, turn, jail, .. } = self;
+        let Self {
+            model, agent, sink, person, log, history, rules, remembered, gauge, cancel, turn, jail, order, ..
+        } = self;
         let input = TurnInput {
             turn: *turn,
             system: "system".into(),
@@ -652,11 +688,15 @@ impl Bench {
             client: ClientMeans::default(),
             asker: Arc::new(NobodyToAsk),
             remembered: &*remembered,
+            gauge: &*gauge,
             cancel: cancel.clone(),
         };
         let meanwhile = Meanwhile { model, sink, person, log, cancel };
         // Boxed as a sendable future: the server spawns turns.
-        let running: futures::future::BoxFuture<'_, _> = Box::pin(run_turn(agent, input));
+        let running: futures::future::BoxFuture<'_, _> = match order {
+            None => Box::pin(run_turn(agent, input)),
+            Some(wishes) => Box::pin(compact(agent, TurnInput { prompt: wishes.clone(), ..input })),
+        };
         let (result, ()) = tokio::join!(running, beside(meanwhile));
         sink.check_finished();
         result

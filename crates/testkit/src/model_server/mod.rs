@@ -53,9 +53,13 @@ impl Recorded {
     }
 }
 
+/// Makes the reply to a request when none is queued.
+type Responder = Box<dyn FnMut(&Recorded) -> Reply + Send>;
+
 #[derive(Default)]
 struct State {
     replies: VecDeque<Reply>,
+    responder: Option<Responder>,
     requests: Vec<Recorded>,
     violations: Vec<String>,
     key: Option<String>,
@@ -79,6 +83,11 @@ impl Shared {
         let mut state = self.lock();
         assert!(state.violations.len() < MAX_RECORDED, "more than {MAX_RECORDED} violations");
         state.violations.push(text);
+    }
+
+    fn next_reply(&self, request: &Recorded) -> Option<Reply> {
+        let mut state = self.lock();
+        state.replies.pop_front().or_else(|| state.responder.as_mut().map(|responder| responder(request)))
     }
 
     fn record(&self, request: Recorded) {
@@ -168,6 +177,11 @@ impl ModelServer {
         let mut state = self.shared.lock();
         assert!(state.replies.len() < MAX_QUEUED, "more than {MAX_QUEUED} replies queued");
         state.replies.push_back(reply);
+    }
+
+    /// Answers each request for which no reply is queued, for conversations too long to be scripted one by one.
+    pub fn answer_with(&self, responder: impl FnMut(&Recorded) -> Reply + Send + 'static) {
+        self.shared.lock().responder = Some(Box::new(responder));
     }
 
     /// Replies that no request has taken yet.

@@ -81,10 +81,13 @@ async fn answer(connection: &mut Connection, request: Request, shared: &Shared) 
     let asked = Asked::of(&body);
     let refused = key_error(vendor, &request, shared);
     let breaches = strict::check(vendor, &request, &body);
-    let next = if refused.is_none() && breaches.is_empty() { shared.lock().replies.pop_front() } else { None };
-    let empty =
-        next.as_ref().filter(|reply| reply.quirks.reject_empty_content).and_then(|_| strict::empty_content(&body));
-    shared.record(Recorded { path: request.path, headers: request.headers, body, received_at: Instant::now() });
+    let recorded = Recorded { path: request.path, headers: request.headers, body, received_at: Instant::now() };
+    let next = if refused.is_none() && breaches.is_empty() { shared.next_reply(&recorded) } else { None };
+    let empty = next
+        .as_ref()
+        .filter(|reply| reply.quirks.reject_empty_content)
+        .and_then(|_| strict::empty_content(&recorded.body));
+    shared.record(recorded);
     if let Some(message) = refused {
         return respond(connection, 401, &[], &render::error_body(vendor, 401, message)).await;
     }

@@ -71,7 +71,7 @@ impl Said {
         // A status below 500 knows better than a word in the body.
         let codes_count = status.is_none_or(|status| status >= 500);
         if has(QUOTA_CODES) || status == Some(402) || says(QUOTA_PHRASES) {
-            ModelError::Request(message)
+            ModelError::Unusable(message)
         } else if has(CONTEXT_CODES) || size_is_possible && says(CONTEXT_PHRASES) {
             ModelError::ContextOverflow(message)
         } else if matches!(status, Some(401 | 403)) || has(AUTH_CODES) || says(AUTH_PHRASES) {
@@ -80,6 +80,8 @@ impl Said {
             || codes_count && has(TRANSIENT_CODES)
         {
             ModelError::Transient { message, retry_after }
+        } else if status == Some(404) || has(NO_MODEL_CODES) {
+            ModelError::Unusable(message)
         } else if status.is_some() || has(REQUEST_CODES) {
             ModelError::Request(message)
         } else {
@@ -193,4 +195,5 @@ const TRANSIENT_CODES: &[&str] = &[
     "resource_exhausted",
     "engine_overloaded",
 ];
-const REQUEST_CODES: &[&str] = &["invalid_request_error", "invalid_argument", "not_found_error", "model_not_found"];
+const NO_MODEL_CODES: &[&str] = &["not_found_error", "model_not_found"];
+const REQUEST_CODES: &[&str] = &["invalid_request_error", "invalid_argument"];
