@@ -148,7 +148,8 @@ pub(crate) fn levels(bytes: &[u8]) {
     assert_ne!(found[0], Decision::Ask, "`readonly` does not ask: {script:?}");
 }
 
-/// Rules that refuse, paths that are forbidden, tools that always ask and a closed network only ever narrow.
+/// Rules that refuse, paths that are forbidden and tools that always ask only ever narrow. A rule that asks is none of these:
+/// it names a program, and a dangerous one that is named is asked about instead of refused.
 pub(crate) fn deny(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let level = [Level::Readonly, Level::Supervised, Level::Full][input.roll(3)];
@@ -167,8 +168,6 @@ pub(crate) fn deny(bytes: &[u8]) {
         assert!(after >= before, "{script:?} with {what}: {before:?}, then {after:?}");
         before = after;
     };
-    base.rules.commands.push(rule(&format!("{name} *"), Decision::Ask));
-    narrower("a rule that asks", &base);
     base.rules.commands.push(rule(&format!("{name} *"), Decision::Deny));
     narrower("a rule that refuses", &base);
     base.rules.forbidden_paths.push("/home/u/proj/src".into());
