@@ -60,8 +60,8 @@ pub(super) enum Command {
     Title(String, String),
     /// Something is missing from the story.
     Incomplete(String),
-    /// A turn is told to its end.
-    Flush(String),
+    /// A turn is told to its end, at this time.
+    Flush(String, u64),
     Close(String),
     /// The story is told anew from its beginning.
     Restart(String),
@@ -88,6 +88,8 @@ pub(super) struct Record {
     pub(super) cwd: String,
     pub(super) complete: bool,
     pub(super) updates: Vec<Bytes>,
+    /// When the last turn ended that it tells of, in milliseconds.
+    pub(super) told_at: u64,
 }
 
 /// Where a session works.
@@ -95,6 +97,7 @@ pub(super) struct Record {
 pub(super) struct Place {
     pub(super) key: String,
     pub(super) cwd: String,
+    pub(super) title: Option<String>,
 }
 
 /// The first line of a file; a later one of this kind counts more.
@@ -117,7 +120,7 @@ struct Line<'a> {
     u: Option<&'a RawValue>,
     title: Option<String>,
     incomplete: bool,
-    end: bool,
+    end: Option<u64>,
 }
 
 /// A session's file that is being written.
@@ -125,6 +128,7 @@ struct Line<'a> {
 struct Log {
     path: PathBuf,
     head: Head,
+    title: Option<String>,
     file: Option<fs::File>,
     buffer: Vec<u8>,
     events: usize,
@@ -180,9 +184,22 @@ impl Store {
         let done = match command {
             Command::Open { id, key, cwd, at } => self.open(&id, &key, &cwd, at),
             Command::Append(id, update) => self.append(&id, &update),
-            Command::Title(id, title) => self.line(&id, &serde_json::json!({ "title": title })),
+            Command::Title(id, title) => {
+                let line = self.line(&id, &serde_json::json!({ "title": title }));
+                if let Some(log) = self.logs().get_mut(&id) {
+                    log.title = Some(title);
+                }
+                line
+            }
             Command::Incomplete(id) => self.line(&id, &serde_json::json!({ "incomplete": true })),
-            Command::Flush(id) => self.line(&id, &serde_json::json!({ "end": true })).and_then(|()| self.flush(&id)),
+            Command::Flush(id, at) => {
+                self.clock = self.clock.max(at);
+                let now = self.clock;
+                if let Some(log) = self.logs().get_mut(&id) {
+                    log.used = now;
+                }
+                self.line(&id, &serde_json::json!({ "end": at })).and_then(|()| self.flush(&id))
+            }
             Command::Close(id) => self.close(&id),
             Command::Restart(id) => self.restart(&id),
             Command::Find { op, id } => return Some(Found::Record { op, record: self.find(&id) }),
@@ -218,7 +235,8 @@ impl Store {
                 false
             }
             None => {
-                let log = Log { path, head, file: None, buffer: Vec::new(), events: 0, bytes: 0, used: now };
+                let log =
+                    Log { path, head, title: None, file: None, buffer: Vec::new(), events: 0, bytes: 0, used: now };
                 logs.insert(id.to_owned(), log);
                 true
             }
@@ -357,7 +375,9 @@ impl Store {
     fn places(&mut self) -> Vec<Place> {
         let mut logs: Vec<&Log> = self.logs().values().collect();
         logs.sort_by_key(|log| std::cmp::Reverse(log.used));
-        logs.iter().map(|log| Place { key: log.head.key.clone(), cwd: log.head.cwd.clone() }).collect()
+        logs.iter()
+            .map(|log| Place { key: log.head.key.clone(), cwd: log.head.cwd.clone(), title: log.title.clone() })
+            .collect()
     }
 }
 
@@ -417,18 +437,20 @@ fn scan(dir: &Path) -> HashMap<String, Log> {
             fs::File::open(&path).ok()?.take(MAX_SCANNED).read_to_string(&mut text).ok()?;
             let mut lines = text.lines();
             let mut head: Head = serde_json::from_str(lines.next()?).ok()?;
-            let mut events = 0;
+            let (mut events, mut title) = (0, None);
             for line in lines {
                 if line.starts_with("{\"u\":") {
                     events += 1;
                 } else if let Ok(later) = serde_json::from_str::<Head>(line) {
                     head = later;
+                } else if line.starts_with("{\"title\":") {
+                    title = serde_json::from_str::<Line<'_>>(line).ok().and_then(|line| line.title).or(title);
                 }
             }
             // A line that was being written when the machine stopped must not swallow the next one.
             let buffer = if text.ends_with('\n') { Vec::new() } else { b"\n{\"incomplete\":true}\n".to_vec() };
             let used = meta.modified().ok()?.duration_since(UNIX_EPOCH).map_or(0, |age| age.as_millis() as u64);
-            let log = Log { path, file: None, buffer, events, bytes: meta.len(), used, head };
+            let log = Log { path, title, file: None, buffer, events, bytes: meta.len(), used, head };
             Some((log.head.id.clone(), log))
         })
         .collect()
@@ -440,8 +462,13 @@ const MAX_SCANNED: u64 = 256 * 1024 * 1024;
 /// Reads a story.
 fn read(log: &Log) -> Option<Record> {
     let bytes = Bytes::from(fs::read(&log.path).ok()?);
-    let mut record =
-        Record { key: log.head.key.clone(), cwd: log.head.cwd.clone(), complete: true, updates: Vec::new() };
+    let mut record = Record {
+        key: log.head.key.clone(),
+        cwd: log.head.cwd.clone(),
+        complete: true,
+        updates: Vec::new(),
+        told_at: 0,
+    };
     let mut ended = true;
     for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let Ok(line) = serde_json::from_slice::<Line<'_>>(line) else {
@@ -451,8 +478,9 @@ fn read(log: &Log) -> Option<Record> {
         if let Some(update) = line.u {
             record.updates.push(bytes.slice_ref(update.get().as_bytes()));
             ended = false;
-        } else if line.end {
+        } else if let Some(at) = line.end {
             ended = true;
+            record.told_at = at;
         } else if line.incomplete {
             record.complete = false;
         } else if line.v.is_none() && line.title.is_none() {

@@ -22,6 +22,10 @@ use tools::Tools;
 /// Updates, encoded once: the same bytes go to the client and to the ledger.
 pub(super) type Updates = Vec<Bytes>;
 
+/// What the gateway puts in the place of an answer that failed before it began; the error says more.
+const PLACEHOLDERS: [&str; 2] =
+    ["The agent run failed before producing a reply.", "[assistant turn failed before producing content]"];
+
 /// Steps of a plan that are shown, at most.
 const MAX_STEPS: usize = 200;
 
@@ -346,7 +350,7 @@ impl Translator {
         }
         let text: String =
             blocks.iter().filter(|block| block.r#type == "text").filter_map(|block| block.text.as_deref()).collect();
-        if !text.is_empty() {
+        if !text.is_empty() && !PLACEHOLDERS.contains(&text.trim()) {
             self.texts.row(&text, past, out);
         }
         for block in blocks.iter().filter(|block| block.r#type == "toolCall") {

@@ -98,7 +98,7 @@ impl Engine {
                     session_id: id_of(&row.key).to_owned(),
                     // Where a session works that nobody said a directory for is the gateway's business.
                     cwd: cwd.unwrap_or("/").to_owned(),
-                    title: title_of(row),
+                    title: place.and_then(|place| place.title.clone()).or_else(|| title_of(row)),
                     updated_at: iso(row.updated_at.unwrap_or_default()),
                     additional_directories: Vec::new(),
                 })

@@ -25,6 +25,9 @@ use crate::openclaw::{
 /// What the keys of sessions begin with that this bridge makes; the gateway's own bridge uses the same.
 const KEY_PREFIX: &str = "acp-bridge:";
 
+/// Milliseconds after a turn in which the gateway still writes about it.
+const AFTERMATH: u64 = 10_000;
+
 /// Lines that wait for a session to be open, at most.
 const MAX_DEFERRED: usize = 64;
 
@@ -249,8 +252,11 @@ impl Engine {
             opening.stage = Stage::Levels;
             return;
         }
-        // Nothing of this bridge's own may be all there is: others can have spoken in the same session.
-        let complete = opening.record.as_ref().is_some_and(|record| record.complete && !record.updates.is_empty());
+        // Nothing of this bridge's own may be all there is: others can have spoken in the same session, or since.
+        let changed = opening.row.as_ref().and_then(|row| row.updated_at).unwrap_or_default();
+        let complete = opening.record.as_ref().is_some_and(|record| {
+            record.complete && !record.updates.is_empty() && changed <= record.told_at.saturating_add(AFTERMATH)
+        });
         if opening.how == How::Load && !complete && opening.row.is_some() {
             opening.stage = Stage::Transcript;
             let key = opening.key.clone().unwrap_or_default();
@@ -366,7 +372,7 @@ impl Engine {
                 Some(updates) => {
                     self.effects.ledger.push(ledger::Command::Restart(id.clone()));
                     self.tell(&id, updates);
-                    self.effects.ledger.push(ledger::Command::Flush(id.clone()));
+                    self.effects.ledger.push(ledger::Command::Flush(id.clone(), wall));
                 }
                 None => {
                     let updates = opening.record.map(|record| record.updates).unwrap_or_default();

@@ -337,7 +337,8 @@ impl Engine {
         if self.settled.len() > MAX_SETTLED {
             self.settled.pop_front();
         }
-        self.effects.ledger.push(ledger::Command::Flush(run.session.clone()));
+        let wall = (self.world.wall)();
+        self.effects.ledger.push(ledger::Command::Flush(run.session.clone(), wall));
         let stop_reason = match outcome {
             Outcome::Done => "end_turn",
             Outcome::MaxTokens => "max_tokens",

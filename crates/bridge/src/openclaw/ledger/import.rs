@@ -62,6 +62,8 @@ struct Session<'a> {
     complete: bool,
     #[serde(default)]
     created_at: f64,
+    #[serde(default)]
+    updated_at: f64,
     #[serde(borrow, default)]
     events: Vec<Event<'a>>,
 }
@@ -109,7 +111,7 @@ pub fn import(source: &Path, dir: &Path, caps: Caps) -> Result<Imported, ImportE
             store.run(Command::Append(id.clone(), Bytes::copy_from_slice(event.update.get().as_bytes())));
             imported.events += 1;
         }
-        store.run(Command::Flush(id));
+        store.run(Command::Flush(id, session.updated_at.max(0.0) as u64));
         imported.sessions += 1;
     }
     store.flush_all();

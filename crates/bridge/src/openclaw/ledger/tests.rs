@@ -20,7 +20,7 @@ fn tell(store: &mut Store, id: &str, texts: &[&str]) {
     for text in texts {
         store.run(Command::Append(id.to_owned(), update(text)));
     }
-    store.run(Command::Flush(id.to_owned()));
+    store.run(Command::Flush(id.to_owned(), 0));
 }
 
 fn texts(record: &Record) -> Vec<String> {
@@ -46,7 +46,7 @@ fn a_story_survives_the_process() {
     tell(&mut store, "s1", &["three"]);
     assert_eq!(store.find("s1").map(|record| texts(&record)), Some(vec!["one".into(), "two".into(), "three".into()]));
     let places = store.run(Command::Places { op: 3 });
-    let expected = vec![Place { key: "agent:main:k".to_owned(), cwd: "/w".to_owned() }];
+    let expected = vec![Place { key: "agent:main:k".to_owned(), cwd: "/w".to_owned(), title: None }];
     assert!(matches!(places, Some(Found::Places { op: 3, places }) if places == expected));
 }
 

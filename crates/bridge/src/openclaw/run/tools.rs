@@ -158,6 +158,10 @@ impl Tools {
             "start" => self.start(id, name, None, event.title.as_deref(), out),
             "end" => {
                 self.start(id, name, None, event.title.as_deref(), out);
+                if !self.is_open(id) {
+                    // Its result was there, and says more.
+                    return;
+                }
                 if event.status.as_deref() == Some("failed") {
                     let words = event.error.as_deref().unwrap_or_default();
                     self.end(id, CallStatus::Failed, Some(words).filter(|words| !words.is_empty()), &[], out);
