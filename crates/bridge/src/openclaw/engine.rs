@@ -497,3 +497,6 @@ impl Engine {
         self.open_found(op, record, now);
     }
 }
+
+#[cfg(test)]
+mod tests;

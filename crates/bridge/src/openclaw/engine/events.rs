@@ -77,6 +77,16 @@ impl Engine {
                 session.row.context_tokens = Some(size);
             }
         }
+        // While a run's history is read it is not known whose row this is.
+        let runs =
+            self.sessions.values().filter(|session| session.key == key).filter_map(|session| session.run.clone());
+        for id in runs.collect::<Vec<_>>() {
+            if let Some(run) = self.runs.get_mut(&id)
+                && run.hold("session.message", payload, now)
+            {
+                return;
+            }
+        }
         if row.role == "user" {
             match row.begins() {
                 Some(run) => self.owners.insert(key.to_owned(), run.to_owned()),
@@ -87,9 +97,6 @@ impl Engine {
         }
         let Some(id) = self.owners.get(key).cloned() else { return };
         let Some(run) = self.runs.get_mut(&id) else { return };
-        if run.hold("session.message", payload, now) {
-            return;
-        }
         let mut out = Vec::new();
         run.translator.live_row(&row, &mut out);
         let ending = if run.translator.awaits_row() { None } else { run.ending.take() };
