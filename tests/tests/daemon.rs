@@ -311,7 +311,7 @@ async fn a_running_turn_may_end_before_the_daemon_does() {
 }
 
 #[tokio::test]
-async fn a_turn_that_does_not_end_is_cancelled_and_stored() {
+async fn a_turn_that_does_not_end_is_interrupted_and_stored() {
     let lab = Lab::scripted(
         "supervised",
         &[
@@ -326,11 +326,13 @@ async fn a_turn_that_does_not_end_is_cancelled_and_stored() {
     let mut client = daemon.connect("/acp", &token).await.unwrap();
     let session = client.session(&lab).await;
     client.call("session/prompt", zeroclaw_e2e::text_prompt(&session, "one")).await.unwrap();
-    client.send("session/prompt", zeroclaw_e2e::text_prompt(&session, "two")).await;
+    let two = client.send("session/prompt", zeroclaw_e2e::text_prompt(&session, "two")).await;
     client.call("session/list", json!({})).await.unwrap();
     // Who asks twice does not want to wait for the turn.
     daemon.signal(rustix::process::Signal::TERM);
     daemon.signal(rustix::process::Signal::INT);
+    let error = client.answer(two).await.unwrap_err();
+    assert!(error["message"].as_str().unwrap().contains("interrupted"), "{error}");
     assert_eq!(client.close_code().await, Some(CloseCode::Away));
     assert_eq!(daemon.ended().await.0, Some(0));
     let again = Daemon::start(&lab, &[]).await;
@@ -339,6 +341,8 @@ async fn a_turn_that_does_not_end_is_cancelled_and_stored() {
     let params = json!({"sessionId": session, "cwd": lab.project(), "mcpServers": []});
     client.call("session/load", params).await.unwrap();
     assert_eq!(zeroclaw_e2e::updates_of(&client.notices, "user_message_chunk").len(), 2);
+    let text = zeroclaw_e2e::answer_text(&client.notices);
+    assert_eq!(text.matches("interrupted").count(), 1, "{text}");
 }
 
 #[tokio::test]

@@ -247,17 +247,18 @@ impl ClientConnection {
             actor::start(&self.server, session, Opening::Stored { client, id, params, replay, after: None });
             return Ok(());
         };
-        let closing = live.is_closing();
         if !live.is_held_by(&self.client) {
             if live.has_holder() {
                 return Err(CallError::params("the session is already active; close it first"));
             }
-            // The client that had it is gone: this one takes over.
-            if !closing {
-                live.hold(&self.client)?;
+            // The client that had it is gone: this one takes over, unless the session ends this moment.
+            if let Err(error) = live.hold(&self.client)
+                && !live.is_closing()
+            {
+                return Err(error);
             }
         }
-        if closing {
+        if live.is_closing() {
             // The load follows what ends the session.
             let session = Arc::clone(&live.id);
             actor::start(&self.server, session, Opening::Stored { client, id, params, replay, after: Some(live) });

@@ -4,7 +4,10 @@ use std::{
     collections::{BTreeMap, HashMap},
     fmt,
     path::PathBuf,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -124,6 +127,8 @@ pub(crate) struct Shared {
     ambient: Ambient,
     pub(crate) meters: Arc<Meters>,
     sessions: Mutex<Table>,
+    /// The process ends: what still runs is interrupted, and nothing begins.
+    ending: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -151,7 +156,8 @@ impl Drop for Slot {
 }
 
 impl Server {
-    /// Makes a server. Without a store sessions live in memory only, and loading them is not offered.
+    /// Makes a server. Loading sessions is offered with a durable store. One in memory lets clients come back to sessions
+    /// that live; without any, a client that was away has missed what was said.
     #[must_use]
     pub fn new(
         settings: ServerSettings,
@@ -180,6 +186,7 @@ impl Server {
             ambient,
             meters: Arc::default(),
             sessions: Mutex::default(),
+            ending: AtomicBool::new(false),
         }))
     }
 
@@ -194,7 +201,7 @@ impl Server {
     /// What is missing for work to be done, in a few words without names.
     #[must_use]
     pub fn lacks(&self) -> Option<&'static str> {
-        if self.0.store.is_none() {
+        if self.0.durable().is_none() {
             return Some("sessions cannot be stored");
         }
         match self.0.agents().default_entry().map(|entry| entry.access) {
@@ -206,12 +213,30 @@ impl Server {
 
     /// Whether the session store writes: something that changes nothing goes all the way to the disk.
     pub async fn stores(&self) -> bool {
-        let Some(store) = &self.0.store else { return false };
+        let Some(store) = self.0.durable() else { return false };
         match store.revoke_approval(u64::MAX).await {
             Ok(_) => true,
             Err(error) => {
                 tracing::warn!(%error, "the session store does not write");
                 false
+            }
+        }
+    }
+
+    /// Ends every session, and interrupts the turns that still run. Nothing new is begun after it.
+    pub async fn shut_down(&self) {
+        self.0.ending.store(true, Ordering::Release);
+        loop {
+            // What was being opened meanwhile is there in the next round.
+            let sessions: Vec<_> = lock(&self.0.sessions).live.values().cloned().collect();
+            if sessions.is_empty() {
+                return;
+            }
+            for session in &sessions {
+                session.shut_down();
+            }
+            for session in sessions {
+                session.ended().await;
             }
         }
     }
@@ -249,8 +274,18 @@ impl Server {
 }
 
 impl Shared {
+    /// Where sessions outlive the process.
     pub(crate) fn durable(&self) -> Option<&Arc<dyn SessionStore>> {
+        self.store.as_ref().filter(|store| store.is_durable())
+    }
+
+    /// Where the logs of live sessions are.
+    pub(crate) fn log(&self) -> Option<&Arc<dyn SessionStore>> {
         self.store.as_ref()
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Acquire)
     }
 
     /// The agents as they are now.
@@ -292,16 +327,25 @@ impl Shared {
         Timestamp::from_second(ms.div_euclid(1000)).unwrap_or(Timestamp::UNIX_EPOCH).to_string()
     }
 
-    /// Takes a slot for one more session.
+    /// Takes a slot for one more session. When there is none left, the session that has been without a client and a turn for
+    /// longest is given up for it.
     pub(crate) fn reserve(self: &Arc<Self>) -> Result<Slot, CallError> {
-        let mut table = lock(&self.sessions);
-        if table.slots >= self.settings.max_sessions {
-            let message = format!("{} sessions are active, which is the limit", self.settings.max_sessions);
-            return Err(CallError::new(ErrorKind::SessionLimitReached, message));
+        if self.is_ending() {
+            return Err(CallError::new(ErrorKind::Internal, "the server ends"));
         }
-        table.slots += 1;
-        drop(table);
-        Ok(Slot(Arc::clone(self)))
+        let mut idle: Vec<_> = {
+            let mut table = lock(&self.sessions);
+            if table.slots < self.settings.max_sessions {
+                table.slots += 1;
+                return Ok(Slot(Arc::clone(self)));
+            }
+            table.live.values().filter(|session| session.is_abandoned()).cloned().collect()
+        };
+        idle.sort_by_key(|session| session.last_touched());
+        idle.iter().find_map(|session| session.give_up()).ok_or_else(|| {
+            let message = format!("{} sessions are active, which is the limit", self.settings.max_sessions);
+            CallError::new(ErrorKind::SessionLimitReached, message)
+        })
     }
 
     pub(crate) fn enter(&self, session: &Arc<LiveSession>) {

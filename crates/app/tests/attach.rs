@@ -18,7 +18,7 @@ use zeroclaw_acp_server::{Ambient, ClientMcp, OnDisconnect, Server, ServerSettin
 use zeroclaw_acp_transport::{Connection, Outbox, OutboxReader};
 use zeroclaw_app::wiring::{absolute_places, agent_table};
 use zeroclaw_config::Env;
-use zeroclaw_session_store::{MemoryStore, SessionStore as _, TurnState};
+use zeroclaw_session_store::{MemoryStore, SessionStore, SqliteOptions, SqliteStore, SyncMode, TurnState};
 
 /// Two model calls a turn: a tool that has to be asked for stands between them.
 const SCRIPT: &str = r#"{"type":"text","text":"a{n} ","repeat":40}
@@ -31,13 +31,24 @@ const SCRIPT: &str = r#"{"type":"text","text":"a{n} ","repeat":40}
 
 struct Lab {
     server: Server,
-    store: Arc<MemoryStore>,
+    store: Arc<dyn SessionStore>,
     work: PathBuf,
     _home: TempDir,
 }
 
-fn lab(grace: Duration) -> Lab {
+async fn lab(grace: Duration) -> Lab {
     let home = TempDir::new().unwrap();
+    let options = SqliteOptions {
+        path: home.path().join("sessions.db"),
+        sync: SyncMode::Off,
+        instance: "lab".to_owned(),
+        busy_timeout: Duration::from_secs(60),
+    };
+    let store = Arc::new(SqliteStore::open(options).await.unwrap());
+    lab_with(home, store, grace, 4)
+}
+
+fn lab_with(home: TempDir, store: Arc<dyn SessionStore>, grace: Duration, max_sessions: usize) -> Lab {
     let work = home.path().join("work");
     std::fs::create_dir(&work).unwrap();
     let script = home.path().join("script.jsonl");
@@ -52,7 +63,7 @@ fn lab(grace: Duration) -> Lab {
     let paths = zeroclaw_config::resolve_paths(Some(home.path()), &env).unwrap();
     let loaded = absolute_places(zeroclaw_config::load(&paths, &env).unwrap()).unwrap();
     let settings = ServerSettings {
-        max_sessions: 4,
+        max_sessions,
         detach_grace: grace,
         session_timeout: Duration::from_secs(3600),
         errors: ErrorTable::Zeroclaw,
@@ -71,8 +82,7 @@ fn lab(grace: Duration) -> Lab {
         now_ms: Box::new(|| 1_000),
         session_id: Box::new(move || format!("s-{}", ids.fetch_add(1, Ordering::Relaxed))),
     };
-    let store = Arc::new(MemoryStore::new());
-    let server = Server::new(settings, agent_table(&loaded, &env), Some(Arc::clone(&store) as _), ambient);
+    let server = Server::new(settings, agent_table(&loaded, &env), Some(Arc::clone(&store)), ambient);
     Lab { server, store, work, _home: home }
 }
 
@@ -168,7 +178,7 @@ impl Peer {
 
 #[tokio::test]
 async fn a_turn_outlives_its_connection_and_its_open_question_is_asked_again() {
-    let lab = lab(Duration::from_secs(3600));
+    let lab = lab(Duration::from_secs(3600)).await;
     let mut first = Peer::new(&lab).await;
     let session = first.new_session(&lab).await;
     first.prompt(7, &session).await;
@@ -202,7 +212,7 @@ async fn a_turn_outlives_its_connection_and_its_open_question_is_asked_again() {
 
 #[tokio::test]
 async fn the_first_answer_wins_and_every_client_sees_the_same() {
-    let lab = lab(Duration::from_secs(3600));
+    let lab = lab(Duration::from_secs(3600)).await;
     let mut first = Peer::new(&lab).await;
     let session = first.new_session(&lab).await;
     let mut second = Peer::new(&lab).await;
@@ -234,7 +244,7 @@ async fn the_first_answer_wins_and_every_client_sees_the_same() {
 
 #[tokio::test]
 async fn a_turn_that_nobody_comes_for_is_cancelled_after_the_grace() {
-    let lab = lab(Duration::ZERO);
+    let lab = lab(Duration::ZERO).await;
     let mut first = Peer::new(&lab).await;
     let session = first.new_session(&lab).await;
     first.prompt(7, &session).await;
@@ -251,4 +261,72 @@ async fn a_turn_that_nobody_comes_for_is_cancelled_after_the_grace() {
     let answer = second.attach(1, &session, 0).await;
     assert_eq!(answer["result"]["turn"]["promptId"], json!(7));
     second.assert_dense(1);
+}
+
+#[tokio::test]
+async fn without_a_disk_a_client_comes_back_all_the_same() {
+    let lab = lab_with(TempDir::new().unwrap(), Arc::new(MemoryStore::new()), Duration::from_secs(3600), 4);
+    let mut first = Peer::new(&lab).await;
+    let session = first.new_session(&lab).await;
+    let load = json!({"sessionId": session, "cwd": lab.work, "mcpServers": []});
+    assert_eq!(first.call(2, "session/load", load).await["error"]["code"], json!(-32000), "nothing is kept for later");
+    first.prompt(7, &session).await;
+    first.method("session/request_permission").await;
+    let seen = first.last();
+    first.connection.end().await;
+
+    let mut second = Peer::new(&lab).await;
+    assert_eq!(second.attach(1, &session, seen / 2).await["result"]["turn"]["state"], "running");
+    let question = second.method("session/request_permission").await;
+    second.allow(&question).await;
+    second.method("_zeroclaw/session/turn_ended").await;
+    second.assert_dense(seen / 2 + 1);
+}
+
+#[tokio::test]
+async fn a_session_without_a_client_makes_room_for_a_new_one_and_a_busy_one_does_not() {
+    let home = TempDir::new().unwrap();
+    let path = home.path().join("sessions.db");
+    let (instance, busy_timeout) = ("lab".to_owned(), Duration::from_secs(60));
+    let store = SqliteStore::open(SqliteOptions { path, sync: SyncMode::Off, instance, busy_timeout }).await.unwrap();
+    let lab = lab_with(home, Arc::new(store), Duration::from_secs(3600), 2);
+    let mut first = Peer::new(&lab).await;
+    let busy = first.new_session(&lab).await;
+    first.prompt(7, &busy).await;
+    first.method("session/request_permission").await;
+    let mut second = Peer::new(&lab).await;
+    let idle = second.new_session(&lab).await;
+    let mut third = Peer::new(&lab).await;
+    let new = json!({"cwd": lab.work, "mcpServers": []});
+    assert_eq!(third.call(1, "session/new", new.clone()).await["error"]["code"], json!(-32001), "both are held");
+    first.connection.end().await;
+    assert_eq!(
+        third.call(2, "session/new", new.clone()).await["error"]["code"],
+        json!(-32001),
+        "one is held, one works"
+    );
+    second.connection.end().await;
+    assert!(third.call(3, "session/new", new).await["result"].is_object());
+    assert_eq!(third.attach(4, &idle, 0).await["error"]["code"], json!(-32000), "it is closed");
+    assert_eq!(third.attach(5, &busy, 0).await["result"]["turn"]["state"], "running");
+    let listed = third.call(6, "session/list", json!({})).await;
+    let listed: Vec<&Value> = listed["result"]["sessions"].as_array().unwrap().iter().collect();
+    assert!(listed.iter().any(|session| session["sessionId"] == idle.as_str()), "its record stays");
+}
+
+#[tokio::test]
+async fn a_turn_that_runs_when_the_server_ends_is_interrupted_and_says_so() {
+    let lab = lab(Duration::from_secs(3600)).await;
+    let mut first = Peer::new(&lab).await;
+    let session = first.new_session(&lab).await;
+    first.prompt(7, &session).await;
+    first.method("session/request_permission").await;
+    lab.server.shut_down().await;
+    let error = first.answer(7).await["error"].take();
+    assert!(error["message"].as_str().unwrap().contains("interrupted"), "{error}");
+    assert_eq!(lab.store.turns(&session).await.unwrap()[0].state, TurnState::Interrupted);
+    let said = first.seen.last().unwrap().1["content"]["text"].as_str().unwrap().to_owned();
+    assert!(said.contains("interrupted"), "{said}");
+    let refused = first.call(8, "session/new", json!({"cwd": lab.work, "mcpServers": []})).await;
+    assert_eq!(refused["error"]["code"], json!(-32603));
 }

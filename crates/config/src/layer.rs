@@ -344,6 +344,7 @@ fn put_gateway(gateway: &mut GatewayConfig, setting: &Setting, reader: &Reader<'
         }
         "drain_secs" => gateway.drain_secs = whole(gateway.drain_secs),
         "allowed_cwd_roots" => reader.paths(&mut gateway.allowed_cwd_roots),
+        "detach_grace_secs" => gateway.detach_grace_secs = whole(gateway.detach_grace_secs),
         _ => {}
     }
 }

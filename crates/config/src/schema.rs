@@ -201,6 +201,8 @@ const GATEWAY: &[Key] = &[
     with_default("max_connections", Kind::Whole { min: 1, max: 100_000 }, "512"),
     with_default("drain_secs", Kind::Whole { min: 0, max: 3600 }, "20"),
     key("allowed_cwd_roots", Kind::Paths),
+    // Nought ends a turn with its last client; ten years are for ever.
+    with_default("detach_grace_secs", Kind::Whole { min: 0, max: 315_360_000 }, "3600"),
 ];
 
 const CLIENT: &[Key] = &[

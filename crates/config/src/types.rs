@@ -271,6 +271,8 @@ pub struct GatewayConfig {
     pub drain_secs: u64,
     /// The only directories that clients of the gateway may open sessions in; empty for those of `[acp]`.
     pub allowed_cwd_roots: Vec<String>,
+    /// How long a turn goes on that no client sees.
+    pub detach_grace_secs: u64,
 }
 
 impl Default for GatewayConfig {
@@ -288,6 +290,7 @@ impl Default for GatewayConfig {
             max_connections: 512,
             drain_secs: 20,
             allowed_cwd_roots: Vec::new(),
+            detach_grace_secs: 3600,
         }
     }
 }

@@ -33,7 +33,7 @@ use crate::{
     client::{Client, lock},
     commands::{self, SESSION_COMMANDS},
     error::CallError,
-    server::{Shared, Slot},
+    server::Shared,
 };
 
 /// Notes of one session that wait for the next prompt, at most, and the bytes of one event.
@@ -173,8 +173,6 @@ struct Actor {
     announced: bool,
     /// A client has the session: one made it, or a load or resume went well.
     welcomed: Arc<AtomicBool>,
-    /// Given back at the end, before anybody is told of the end.
-    slot: Option<Slot>,
     _output: OpenOutput,
 }
 
@@ -217,8 +215,8 @@ impl Actor {
             stops: Vec::new(),
             announced: false,
             welcomed,
-            slot: Some(opened.slot),
         };
+        *lock(&actor.live.slot) = Some(opened.slot);
         if let Some((client, id, replay)) = opened.welcome {
             actor.welcome(client, id, replay);
         } else {
@@ -502,8 +500,14 @@ impl Actor {
         let saved = self.scene.pump.barrier().await;
         self.scene.clean_up().await;
         self.scene.pump.close();
-        if let Some(store) = self.scene.server.durable() {
-            match store.release(&self.scene.id).await {
+        if let Some(store) = self.scene.server.log() {
+            let given_up = if store.is_durable() {
+                store.release(&self.scene.id).await
+            } else {
+                // Nobody can load it again.
+                store.delete(&self.scene.id).await.map(|_| ())
+            };
+            match given_up {
                 Ok(()) | Err(StoreError::NotFound | StoreError::Closed) => {}
                 Err(error) => tracing::warn!(session = %self.scene.id, %error, "a session could not be released"),
             }
@@ -511,7 +515,8 @@ impl Actor {
         // Only now may it be loaded again: an earlier claim would fall to the release above.
         self.scene.server.leave(&self.live);
         // Whoever is told of the end finds the place free.
-        drop(self.slot.take());
+        let slot = lock(&self.live.slot).take();
+        drop(slot);
         self.live.ended.cancel();
         if self.scene.pump.broken().is_cancelled() {
             // Answers that were to follow what was said before are lost with it.

@@ -25,6 +25,7 @@ use super::attach::LastTurn;
 use crate::{
     client::{Client, lock},
     error::CallError,
+    server::Slot,
 };
 
 /// Inputs that wait for the actor: room for every request that one client may have in flight, and as many events.
@@ -137,6 +138,8 @@ pub(crate) struct LiveSession {
     touched: Mutex<Instant>,
     /// Woken when clients come or go.
     changed: Notify,
+    /// The place among the active sessions, once the session is open. Given back at its end, or passed on when it is given up.
+    pub(super) slot: Mutex<Option<Slot>>,
     /// The last prompt and how it ended.
     pub(super) last_turn: Mutex<Option<LastTurn>>,
     /// Prompts that were handed over and are not answered, in order. A cancel reaches all that came before it.
@@ -165,6 +168,7 @@ impl LiveSession {
             holders: Mutex::new(vec![client]),
             touched: Mutex::new(Instant::now()),
             changed: Notify::new(),
+            slot: Mutex::default(),
             last_turn: Mutex::default(),
             prompts: Mutex::default(),
             closing: AtomicBool::new(false),
@@ -275,9 +279,36 @@ impl LiveSession {
         lock(&self.holders).iter().any(|known| !known.is_detached())
     }
 
+    /// Whether it may be given up for another session: it is open, and nobody is there for it and no prompt.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        !self.has_holder() && self.open_prompts() == 0 && !self.is_closing() && lock(&self.slot).is_some()
+    }
+
+    pub(crate) fn last_touched(&self) -> Instant {
+        *lock(&self.touched)
+    }
+
+    /// Gives the session up and its place away, unless somebody has come for it.
+    pub(crate) fn give_up(&self) -> Option<Slot> {
+        // Held, so that nobody comes for it meanwhile.
+        let holders = lock(&self.holders);
+        if holders.iter().any(|known| !known.is_detached()) || self.open_prompts() > 0 || self.is_closing() {
+            return None;
+        }
+        let slot = lock(&self.slot).take()?;
+        self.closes();
+        drop(holders);
+        tracing::info!(session = %self.id, "a session without a client is closed for a new one");
+        self.shut_down();
+        Some(slot)
+    }
+
     /// Gives the session to one more client.
     pub(crate) fn hold(&self, client: &Arc<Client>) -> Result<(), CallError> {
         let mut holders = lock(&self.holders);
+        if self.is_closing() {
+            return Err(CallError::session_not_found(&self.id));
+        }
         if !holders.iter().any(|known| Arc::ptr_eq(known, client)) {
             if holders.len() >= MAX_CLIENTS {
                 return Err(CallError::params(format!("at most {MAX_CLIENTS} clients share a session")));

@@ -135,7 +135,7 @@ async fn create(
 ) -> Result<Arc<TurnScene>, CallError> {
     let mcp = McpPlan::new(&entry, params.mcp_servers, server.settings.client_mcp)?;
     let workspace = open_workspace(server, &entry, params.cwd, params.additional_directories).await?;
-    if let Some(store) = server.durable() {
+    if let Some(store) = server.log() {
         let new = NewSession {
             id: Arc::clone(id),
             workspace: workspace.cwd.clone(),
@@ -145,7 +145,7 @@ async fn create(
         };
         store.create_session(new).await?;
     }
-    let pump = Pump::start(Arc::clone(id), &workspace.cwd, server.durable().cloned(), 0, &server.meters);
+    let pump = Pump::start(Arc::clone(id), &workspace.cwd, server.log().cloned(), 0, &server.meters);
     pump.attach(Arc::clone(client));
     let means = Means { workspace, mcp, system_prompt: params.system_prompt };
     Ok(scene(server, id, pump, entry, means, &Standing::default()))

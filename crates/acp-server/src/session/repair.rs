@@ -15,7 +15,7 @@ use zeroclaw_session_store::{
 use crate::encode;
 
 /// What the user and the model read where a turn broke off.
-const MARK: &str = "[This turn was interrupted: the agent's process ended before it was finished.]";
+pub(super) const INTERRUPTED: &str = "[This turn was interrupted: the agent's process ended before it was finished.]";
 
 /// Events read at once.
 const PAGE: u32 = 1024;
@@ -102,7 +102,7 @@ pub(super) async fn repair(
         });
     }
     let message_id = format!("i-{}", turn.turn);
-    push(&SessionUpdate::AgentMessageChunk { content: ContentBlock::text(MARK), message_id: &message_id });
+    push(&SessionUpdate::AgentMessageChunk { content: ContentBlock::text(INTERRUPTED), message_id: &message_id });
     let end = TurnEnd {
         turn: turn.turn,
         state: TurnState::Interrupted,
@@ -162,7 +162,7 @@ async fn messages(
         })
         .collect();
     let unrecorded = broken.text.strip_prefix(&said).unwrap_or_default().trim();
-    let text = if unrecorded.is_empty() { MARK.to_owned() } else { format!("{unrecorded}\n\n{MARK}") };
+    let text = if unrecorded.is_empty() { INTERRUPTED.to_owned() } else { format!("{unrecorded}\n\n{INTERRUPTED}") };
     repaired.push(Message::Assistant { text, thought: String::new(), tool_calls: Vec::new(), signed: Vec::new() });
     let mut records = Vec::with_capacity(repaired.len());
     for message in repaired {

@@ -26,7 +26,7 @@ use zeroclaw_runtime::{
 };
 use zeroclaw_session_store::{Batch, EventKind, SessionPatch, TurnEnd, TurnStart, TurnState};
 
-use super::{Notice, Pump, attach::Ended, lend, mcp::SessionMcp, sink::Sink, talk::Talk};
+use super::{Notice, Pump, attach::Ended, lend, mcp::SessionMcp, repair::INTERRUPTED, sink::Sink, talk::Talk};
 use crate::{
     agents::{AgentEntry, AgentTable},
     choices::{self, Changed, Chosen},
@@ -191,6 +191,7 @@ impl TurnScene {
         let forgotten = match &outcome {
             Ok(_) => false,
             Err(Broken::Turn(error)) => error.forgotten,
+            Err(Broken::Interrupted) => false,
             Err(Broken::Panic) => true,
         };
         let answer = self.finish(turn, outcome, forgotten).await;
@@ -482,7 +483,15 @@ impl TurnScene {
         outcome: Result<TurnOutcome, Broken>,
         forgotten: bool,
     ) -> Result<Answer, CallError> {
+        let outcome = match outcome {
+            Ok(outcome) if outcome.stop == StopReason::Cancelled && self.server.is_ending() => {
+                self.mark_interrupted(turn);
+                Err(Broken::Interrupted)
+            }
+            other => other,
+        };
         let (state, stop) = match &outcome {
+            Err(Broken::Interrupted) => (TurnState::Interrupted, None),
             Ok(outcome) if outcome.stop == StopReason::Cancelled => (TurnState::Cancelled, Some(outcome.stop)),
             Ok(outcome) => (TurnState::Completed, Some(outcome.stop)),
             Err(_) => (TurnState::Failed, None),
@@ -502,6 +511,16 @@ impl TurnScene {
         match outcome {
             Ok(outcome) => Ok(Answer { outcome, persisted }),
             Err(broken) => Err(broken.to_call_error()),
+        }
+    }
+
+    /// Says where the turn broke off, as it is said of a process that died.
+    fn mark_interrupted(&self, turn: u64) {
+        let message_id = format!("i-{turn}");
+        let update =
+            SessionUpdate::AgentMessageChunk { content: ContentBlock::text(INTERRUPTED), message_id: &message_id };
+        match self.pump.event(EventKind::Update, Some(turn), |out| encode::write(out, &update)) {
+            Flow::Ready | Flow::Full => {}
         }
     }
 
@@ -591,6 +610,8 @@ enum Work {
 enum Broken {
     Turn(TurnError),
     Panic,
+    /// The server ends.
+    Interrupted,
 }
 
 impl Broken {
@@ -598,6 +619,7 @@ impl Broken {
         match self {
             Self::Turn(error) => CallError::from_turn(error),
             Self::Panic => CallError::new(ErrorKind::Internal, "the turn failed: internal error"),
+            Self::Interrupted => CallError::new(ErrorKind::Internal, "the turn was interrupted: the server ends"),
         }
     }
 }

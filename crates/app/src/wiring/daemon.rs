@@ -1,6 +1,6 @@
 //! The daemon: the agent server behind a gateway, until it is asked to end.
 
-use std::{process::ExitCode, time::Duration};
+use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use async_trait::async_trait;
@@ -8,8 +8,9 @@ use zeroclaw_acp_server::{OnDisconnect, Server};
 use zeroclaw_acp_transport::{Connection, Limits, Outbox};
 use zeroclaw_config::{Env, Loaded};
 use zeroclaw_gateway::{Acceptor, Gateway, GatewaySettings, Listener, Periods, World};
+use zeroclaw_session_store::MemoryStore;
 
-use super::{OUTBOX_HIGH, ServeOptions, ambient, keep_to_itself, read_configuration, start};
+use super::{OUTBOX_HIGH, ServeOptions, ambient, keep_to_itself, read_configuration, start, store};
 
 /// The periods of a connection. A ping in half a minute keeps links through proxies open, most of which cut after a
 /// minute; two that nobody answered are a dead peer. Half a minute without taking a byte is no slow link.
@@ -23,6 +24,9 @@ const PERIODS: Periods = Periods {
 
 /// How often it is looked whether turns still run while the daemon ends.
 const DRAIN_STEP: Duration = Duration::from_millis(25);
+
+/// How long sessions may take to end when the daemon does: commands get a moment to end by themselves.
+const SHUT_DOWN: Duration = Duration::from_secs(5);
 
 /// What the command line decides about a daemon.
 #[derive(Debug, Clone, Default)]
@@ -75,7 +79,9 @@ async fn serve(
     let mut signals = Signals::listen()?;
     // First: a second daemon must not touch the store or the operator's token of the first.
     let listener = listen(loaded).await?;
-    let (server, store) = start(options, loaded, env).await?;
+    // Clients come back here, disk or not: what they have missed is kept in memory where it can be kept nowhere else.
+    let store = store::open(loaded).await.unwrap_or_else(|| Arc::new(MemoryStore::new()));
+    let server = start(options, loaded, env, Some(Arc::clone(&store)))?;
     let acceptor = Box::new(Clients(server.clone()));
     let gateway = Gateway::open(settings(loaded), &listener, world(), acceptor).await?;
     announce(&place(loaded, &listener));
@@ -92,7 +98,11 @@ async fn serve(
         async {
             tokio::select! {
                 () = drain(&draining, drain_for) => {}
-                _ = hurried => tracing::warn!("ended at once; running turns are cancelled"),
+                _ = hurried => tracing::warn!("ended at once; running turns are interrupted"),
+            }
+            // While the clients are still there: they are told how their turns ended.
+            if tokio::time::timeout(SHUT_DOWN, draining.shut_down()).await.is_err() {
+                tracing::warn!("some sessions did not end in time");
             }
         },
     );
@@ -113,9 +123,7 @@ async fn serve(
         () = serving => {}
         () = steering => {}
     }
-    if let Some(store) = store
-        && let Err(error) = store.close().await
-    {
+    if let Err(error) = store.close().await {
         tracing::warn!(%error, "the session store could not be closed");
     }
     Ok(ExitCode::SUCCESS)
@@ -129,7 +137,7 @@ async fn drain(server: &Server, limit: Duration) {
         }
     };
     if tokio::time::timeout(limit, idle).await.is_err() {
-        tracing::warn!("some turns did not end in time and are cancelled");
+        tracing::warn!("some turns did not end in time and are interrupted");
     }
 }
 
@@ -176,7 +184,7 @@ struct Clients(Server);
 #[async_trait]
 impl Acceptor for Clients {
     fn connect(&self, outbox: Outbox, agent: Option<String>) -> Box<dyn Connection> {
-        self.0.connect(outbox, agent, OnDisconnect::End)
+        self.0.connect(outbox, agent, OnDisconnect::Detach)
     }
 
     async fn ready(&self) -> Result<(), String> {

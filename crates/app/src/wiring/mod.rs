@@ -98,7 +98,8 @@ fn keep_to_itself() {
 
 async fn serve(options: &ServeOptions, loaded: &Loaded, env: &Env) -> anyhow::Result<ExitCode> {
     let stop = stop_signal()?;
-    let (server, store) = start(options, loaded, env).await?;
+    let store = store::open(loaded).await;
+    let server = start(options, loaded, env, store.clone())?;
     let limits = Limits { max_line: loaded.config.acp.max_line_bytes, outbox_high: OUTBOX_HIGH };
     let connect = |outbox| server.connect(outbox, None, OnDisconnect::End);
     let end = stdio::serve(std::io::stdin(), std::io::stdout(), limits, GRACE, connect, stop)
@@ -119,13 +120,12 @@ async fn serve(options: &ServeOptions, loaded: &Loaded, env: &Env) -> anyhow::Re
 }
 
 /// Puts the server together.
-async fn start(options: &ServeOptions, loaded: &Loaded, env: &Env) -> anyhow::Result<(Server, Store)> {
-    let store = store::open(loaded).await;
+fn start(options: &ServeOptions, loaded: &Loaded, env: &Env, store: Store) -> anyhow::Result<Server> {
     let settings = settings(options, loaded)?;
     let table = agent_table(loaded, env);
     let ambient = Ambient { now_ms: Box::new(ambient::now_ms), session_id: Box::new(session_id) };
     let logins = logins(options.config_dir.clone(), loaded.clone(), env.clone());
-    Ok((Server::with_logins(settings, table, store.clone(), ambient, Some(logins)), store))
+    Ok(Server::with_logins(settings, table, store, ambient, Some(logins)))
 }
 
 /// What a running server does about logins: reading the configuration again, and removing stored keys.
@@ -166,8 +166,7 @@ fn settings(options: &ServeOptions, loaded: &Loaded) -> anyhow::Result<ServerSet
     Ok(ServerSettings {
         max_sessions: options.max_sessions.unwrap_or(acp.max_sessions),
         session_timeout: Duration::from_secs(timeout),
-        // A turn that waits for an answer is the longest that anybody comes back for.
-        detach_grace: Duration::from_secs(timeout),
+        detach_grace: Duration::from_secs(loaded.config.gateway.detach_grace_secs),
         errors: error_table(acp.error_codes),
         clients: acp
             .clients
