@@ -47,6 +47,9 @@ mod crash;
 #[cfg(unix)]
 mod daemon;
 #[cfg(test)]
+#[cfg(unix)]
+mod detach;
+#[cfg(test)]
 mod dialect;
 #[cfg(test)]
 mod dialect_errors;

@@ -21,7 +21,9 @@ pub(super) fn has_ids(file: &str) -> bool {
         "tests/tests/conformance/",
         "tests/tests/cases_",
         "tests/tests/client_",
+        "tests/tests/bridge.rs",
         "tests/tests/daemon.rs",
+        "tests/tests/detach.rs",
         "tests/tests/mcp.rs",
     ];
     file.ends_with(".rs") && with_ids.iter().any(|start| file.starts_with(start))
