@@ -29,6 +29,9 @@ const ANSWER: Duration = Duration::from_secs(30);
 /// The interval of ticks when the gateway does not name one.
 const TICKS: Duration = Duration::from_secs(30);
 
+/// The longest silence that is taken for life, whatever the gateway says about its ticks.
+const MAX_QUIET: Duration = Duration::from_secs(600);
+
 /// Requests that wait for an answer or for a connection, at most. Each of a client's requests causes a handful, and
 /// further ones are refused at once: without a limit a client that asks while the gateway is away could fill the memory.
 const MAX_WAITING: usize = 4096;
@@ -297,7 +300,7 @@ impl<T> Core<T> {
         }
         let tick = hello.policy.tick_interval_ms.filter(|ms| *ms > 0).map_or(TICKS, Duration::from_millis);
         self.max_payload = hello.policy.max_payload.unwrap_or(wire::MAX_FRAME).min(wire::MAX_FRAME);
-        self.state = State::Up { heard: now, seq: None, quiet: tick * 2 };
+        self.state = State::Up { heard: now, seq: None, quiet: tick.saturating_mul(2).min(MAX_QUIET) };
         for queued in mem::take(&mut self.queue) {
             self.send(queued, now);
         }
@@ -327,7 +330,7 @@ impl<T> Core<T> {
             }
             State::Up { seq, .. } => {
                 let Some(number) = number else { return Heard::Event(name, payload) };
-                let expected = seq.map(|last| last + 1);
+                let expected = seq.map(|last| last.saturating_add(1));
                 *seq = Some(number);
                 // The first number of a connection is 1, but what came before the subscription is of no interest.
                 match expected {

@@ -188,6 +188,11 @@ impl Translator {
         self.window
     }
 
+    /// Whether text comes in `agent` events.
+    pub(super) fn has_spoken(&self) -> bool {
+        self.agent_speaks
+    }
+
     /// Whether the row that ends an agent's work has not come yet, although it will.
     pub(super) fn awaits_row(&self) -> bool {
         self.works && !self.ended_by_row

@@ -13,6 +13,9 @@ use crate::openclaw::{
     wire,
 };
 
+/// Bytes at the beginning of an event that say what it is.
+const HEAD: usize = 512;
+
 /// `session.message`, of it what is used.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -42,6 +45,9 @@ impl Engine {
                 self.tell(&session, out);
             }
             "chat" => {
+                if self.says_nothing_new(payload) {
+                    return;
+                }
                 let Some(event) = wire::read::<ChatEvent<'_>>(payload) else { return };
                 let id = event.run_id.as_ref();
                 let Some(run) = self.runs.get_mut(id) else { return };
@@ -65,6 +71,19 @@ impl Engine {
             // Ticks, health, presence, and what newer gateways tell.
             _ => {}
         }
+    }
+
+    /// Whether a part of an answer is one that an `agent` event has brought already. It holds the whole answer so far, so it
+    /// is not even read: only its head is looked at.
+    fn says_nothing_new(&self, payload: &RawValue) -> bool {
+        let text = payload.get();
+        let Some((run, rest)) = text.strip_prefix("{\"runId\":\"").and_then(|rest| rest.split_once('"')) else {
+            return false;
+        };
+        let head = rest.get(..rest.floor_char_boundary(HEAD)).unwrap_or_default();
+        let head = head.split_once("\"message\"").map_or(head, |(head, _)| head);
+        let is_part = head.contains("\"state\":\"delta\",\"deltaText\":");
+        is_part && self.runs.get(run).is_some_and(|run| run.catching.is_none() && run.translator.has_spoken())
     }
 
     /// A row of an open session's transcript.

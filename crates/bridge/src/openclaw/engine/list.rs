@@ -112,7 +112,7 @@ impl Engine {
                 let limit = listing.limit as usize;
                 let more = sessions.len() > limit;
                 sessions.truncate(limit);
-                more.then(|| format!("o{}", listing.offset + listing.limit))
+                more.then(|| format!("o{}", listing.offset.saturating_add(listing.limit)))
             }
         };
         self.answer(&listing.request, &ListSessionsResult { sessions, next_cursor });

@@ -2,6 +2,7 @@
 
 mod lost;
 mod opening;
+mod rubbish;
 mod turns;
 
 use std::{
