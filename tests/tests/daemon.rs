@@ -55,7 +55,8 @@ impl Daemon {
         });
         let mut daemon = Self { child, address: String::new(), log, seen: String::new() };
         let line = daemon.logged("zeroclaw: listening on ").await;
-        let (_, place) = line.split_once("http://").unwrap();
+        let (_, place) = line.split_once("listening on ").unwrap();
+        let place = place.split_once("://").map_or(place, |(_, place)| place);
         daemon.address = place.trim_end_matches("/acp").to_owned();
         daemon
     }

@@ -59,6 +59,9 @@ mod dialog;
 #[cfg(unix)]
 mod directories;
 #[cfg(test)]
+#[cfg(unix)]
+mod doors;
+#[cfg(test)]
 mod durable;
 #[cfg(test)]
 mod examples;

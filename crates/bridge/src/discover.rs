@@ -113,7 +113,8 @@ pub fn discover(arguments: Arguments, env: &Env, seed: u64) -> Result<Options, D
             let prefix = gateway.path_prefix.unwrap_or_default();
             let prefix = prefix.trim_matches('/');
             let slash = if prefix.is_empty() { "" } else { "/" };
-            with_agent(&format!("ws://{host}:{}{slash}{prefix}/acp", gateway.port), arguments.agent.as_deref())
+            let scheme = if gateway.tls_certificate.is_some() { "wss" } else { "ws" };
+            with_agent(&format!("{scheme}://{host}:{}{slash}{prefix}/acp", gateway.port), arguments.agent.as_deref())
         }
     };
     let token = match (arguments.token_file, env.get(TOKEN_VARIABLE).map(str::trim).filter(|token| !token.is_empty())) {

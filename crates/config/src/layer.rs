@@ -330,6 +330,8 @@ fn put_gateway(gateway: &mut GatewayConfig, setting: &Setting, reader: &Reader<'
         "host" => gateway.host = reader.word().to_owned(),
         "port" => gateway.port = reader.whole().and_then(|port| u16::try_from(port).ok()).unwrap_or(gateway.port),
         "unix_socket" => reader.path(&mut gateway.unix_socket),
+        "tls_certificate" => reader.path(&mut gateway.tls_certificate),
+        "tls_key" => reader.path(&mut gateway.tls_key),
         "path_prefix" => reader.text(&mut gateway.path_prefix),
         "require_pairing" => gateway.require_pairing = reader.flag().unwrap_or(gateway.require_pairing),
         "pairing_code_ttl_secs" => gateway.pairing_code_ttl_secs = whole(gateway.pairing_code_ttl_secs),

@@ -190,6 +190,8 @@ const GATEWAY: &[Key] = &[
     // Nought lets the system choose, which tests and several daemons on one machine need.
     with_default("port", Kind::Whole { min: 0, max: 65535 }, "42617"),
     key("unix_socket", Kind::Path),
+    key("tls_certificate", Kind::Path),
+    key("tls_key", Kind::Path),
     key("path_prefix", Kind::Text),
     with_default("require_pairing", Kind::Flag, "true"),
     // Below half a minute nobody can carry a code to another machine; a code that lives a day is a password.

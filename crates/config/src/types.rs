@@ -253,6 +253,10 @@ pub struct GatewayConfig {
     pub port: u16,
     /// The Unix domain socket that is listened on in place of host and port.
     pub unix_socket: Option<PathBuf>,
+    /// The certificate with which TLS is spoken; `None` for plain HTTP.
+    pub tls_certificate: Option<PathBuf>,
+    /// The key of the certificate.
+    pub tls_key: Option<PathBuf>,
     /// What stands before every path, for reverse proxies that pass it on.
     pub path_prefix: Option<String>,
     /// Whether a client needs a token.
@@ -281,6 +285,8 @@ impl Default for GatewayConfig {
             host: "127.0.0.1".to_owned(),
             port: 42617,
             unix_socket: None,
+            tls_certificate: None,
+            tls_key: None,
             path_prefix: None,
             require_pairing: true,
             pairing_code_ttl_secs: 600,

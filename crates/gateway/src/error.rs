@@ -26,6 +26,14 @@ pub enum GatewayError {
         /// The path.
         path: PathBuf,
     },
+    /// A certificate or key that cannot be used. Nothing of the key is repeated.
+    #[error("the certificate in `{}` cannot be used: {why}", path.display())]
+    Certificate {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// Strangers could come in.
     #[error(
         "{place} is not on the loopback, and without pairing anybody there could use the agents: set `gateway.require_pairing = true`"

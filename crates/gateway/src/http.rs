@@ -26,6 +26,7 @@ use crate::{
     metrics::Metrics,
     socket,
     streamable::{self, Clients},
+    tls::Tls,
 };
 
 /// How long the head of a request may take.
@@ -71,6 +72,7 @@ pub struct Gateway {
     slots: Arc<Semaphore>,
     clients: Clients,
     closing: watch::Sender<bool>,
+    tls: Option<Arc<Tls>>,
     /// What was last found out about readiness, and when. Held while it is found out anew: everybody may ask.
     readiness: Mutex<Option<(Instant, Result<(), String>)>>,
 }
@@ -115,6 +117,7 @@ impl Gateway {
             acceptor,
             clients: Clients::default(),
             closing: watch::Sender::new(false),
+            tls: listener.tls(),
             readiness: Mutex::default(),
         }))
     }
@@ -130,6 +133,19 @@ impl Gateway {
         let watching = tokio::spawn(watch_tokens(Arc::clone(&self.keeper), self.settings.periods.watch));
         listen::run(self, listener, stop, drain).await;
         watching.abort();
+    }
+
+    /// Reads the certificate again, for the connections that come from now on. False: there is none.
+    ///
+    /// # Errors
+    /// It cannot be used; the one before stays in use.
+    pub async fn reload_certificate(&self) -> Result<bool, GatewayError> {
+        let Some(tls) = self.tls.clone() else { return Ok(false) };
+        // A thread that could not be had leaves what is in use.
+        match tokio::task::spawn_blocking(move || tls.reload()).await {
+            Ok(reloaded) => reloaded.map(|()| true),
+            Err(_) => Ok(false),
+        }
     }
 
     pub(crate) fn settings(&self) -> &GatewaySettings {

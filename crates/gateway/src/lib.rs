@@ -14,6 +14,7 @@ mod metrics;
 mod settings;
 mod socket;
 mod streamable;
+mod tls;
 mod world;
 
 pub use auth::{NewToken, PairingCode, PairingDesk, StateError, Token, TokenRecord, TokenStore};
@@ -21,4 +22,5 @@ pub use error::GatewayError;
 pub use http::{Acceptor, Gateway};
 pub use listen::Listener;
 pub use settings::{GatewaySettings, Periods};
+pub use tls::TlsFiles;
 pub use world::{Random, World};

@@ -20,7 +20,12 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
 };
 
-use crate::{Gateway, GatewayError, auth::Peer, http};
+use crate::{
+    Gateway, GatewayError,
+    auth::Peer,
+    http,
+    tls::{Tls, TlsFiles},
+};
 
 /// How long nothing is accepted after the system refused: it is out of file descriptors, and asking again at once would
 /// only take its time.
@@ -31,7 +36,10 @@ const MAX_STREAMS: u32 = 128;
 
 /// Where the gateway listens.
 #[derive(Debug)]
-pub struct Listener(Inner);
+pub struct Listener {
+    inner: Inner,
+    tls: Option<Arc<Tls>>,
+}
 
 #[derive(Debug)]
 enum Inner {
@@ -52,7 +60,7 @@ impl Listener {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let bound = TcpListener::bind((host, port)).await;
         let listener = bound.map_err(|source| GatewayError::Listen { place: format!("{host} port {port}"), source })?;
-        Ok(Self(Inner::Tcp(listener)))
+        Ok(Self { inner: Inner::Tcp(listener), tls: None })
     }
 
     /// Listens on a Unix domain socket that only this user can open. A socket that a dead process left is replaced.
@@ -73,13 +81,34 @@ impl Listener {
         }
         let listener = tokio::net::UnixListener::bind(path).map_err(failed)?;
         tokio::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).await.map_err(failed)?;
-        Ok(Self(Inner::Unix { listener, path: path.to_owned() }))
+        Ok(Self { inner: Inner::Unix { listener, path: path.to_owned() }, tls: None })
+    }
+
+    /// The same with TLS.
+    ///
+    /// # Errors
+    /// The certificate cannot be used.
+    pub async fn with_tls(self, files: TlsFiles) -> Result<Self, GatewayError> {
+        let path = files.certificate.clone();
+        let loaded = tokio::task::spawn_blocking(move || Tls::load(files)).await;
+        let tls = loaded.map_err(|error| GatewayError::Certificate { path, why: error.to_string() })??;
+        Ok(Self { tls: Some(Arc::new(tls)), ..self })
+    }
+
+    /// Whether clients speak TLS to it.
+    #[must_use]
+    pub fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    pub(crate) fn tls(&self) -> Option<Arc<Tls>> {
+        self.tls.clone()
     }
 
     /// The address, where it is one.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
-        match &self.0 {
+        match &self.inner {
             Inner::Tcp(listener) => listener.local_addr().ok(),
             #[cfg(unix)]
             Inner::Unix { .. } => None,
@@ -125,11 +154,13 @@ pub(crate) async fn run(
                 let _ = stream.set_nodelay(true);
                 notice_silence(&stream, gateway.settings().periods.dead);
                 let peer = Peer::of(address);
-                tokio::spawn(serve(stream, peer, router.clone(), gateway.closing(), permit, alive.clone()));
+                let held = Held { closing: gateway.closing(), _permit: permit, _alive: alive.clone() };
+                tokio::spawn(greet(listener.tls(), stream, peer, router.clone(), held));
             }
             #[cfg(unix)]
             Ok(Accepted::Unix(stream)) => {
-                tokio::spawn(serve(stream, Peer::Local, router.clone(), gateway.closing(), permit, alive.clone()));
+                let held = Held { closing: gateway.closing(), _permit: permit, _alive: alive.clone() };
+                tokio::spawn(greet(listener.tls(), stream, Peer::Local, router.clone(), held));
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -137,7 +168,7 @@ pub(crate) async fn run(
             }
         }
     }
-    match listener.0 {
+    match listener.inner {
         Inner::Tcp(listener) => drop(listener),
         #[cfg(unix)]
         Inner::Unix { listener, path } => {
@@ -179,7 +210,7 @@ enum Accepted {
 }
 
 async fn accept(listener: &Listener) -> io::Result<Accepted> {
-    match &listener.0 {
+    match &listener.inner {
         Inner::Tcp(listener) => {
             let (stream, address) = listener.accept().await?;
             Ok(Accepted::Tcp(stream, address.ip()))
@@ -189,14 +220,33 @@ async fn accept(listener: &Listener) -> io::Result<Accepted> {
     }
 }
 
-async fn serve<I>(
-    io: I,
-    peer: Peer,
-    router: Router,
-    mut closing: watch::Receiver<bool>,
-    permit: OwnedSemaphorePermit,
-    alive: mpsc::Sender<()>,
-) where
+/// What a connection has of the gateway's: given back when it is dropped.
+struct Held {
+    closing: watch::Receiver<bool>,
+    _permit: OwnedSemaphorePermit,
+    _alive: mpsc::Sender<()>,
+}
+
+/// Shakes hands where TLS is spoken, and serves.
+async fn greet<I>(tls: Option<Arc<Tls>>, io: I, peer: Peer, router: Router, mut held: Held)
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let Some(tls) = tls else { return serve(io, peer, router, held).await };
+    let shaken = tokio::select! {
+        // Whoever connects and says nothing is gone after this.
+        shaken = tokio::time::timeout(http::REQUEST_PATIENCE, tls.acceptor().accept(io)) => shaken,
+        () = async { drop(held.closing.wait_for(|closing| *closing).await) } => return,
+    };
+    match shaken {
+        Ok(Ok(io)) => serve(io, peer, router, held).await,
+        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+        Err(_) => tracing::debug!("a TLS handshake took too long"),
+    }
+}
+
+async fn serve<I>(io: I, peer: Peer, router: Router, mut held: Held)
+where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let patience = http::REQUEST_PATIENCE;
@@ -209,7 +259,7 @@ async fn serve<I>(
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = async { drop(closing.wait_for(|closing| *closing).await) } => {
+        () = async { drop(held.closing.wait_for(|closing| *closing).await) } => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
@@ -217,5 +267,4 @@ async fn serve<I>(
     if let Err(error) = ended {
         tracing::debug!(%error, "an HTTP connection ended early");
     }
-    drop((permit, alive));
 }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use zeroclaw_acp_server::{OnDisconnect, Server};
 use zeroclaw_acp_transport::{Connection, Limits, Outbox};
 use zeroclaw_config::{Env, Loaded};
-use zeroclaw_gateway::{Acceptor, Gateway, GatewaySettings, Listener, Periods, World};
+use zeroclaw_gateway::{Acceptor, Gateway, GatewaySettings, Listener, Periods, TlsFiles, World};
 use zeroclaw_session_store::MemoryStore;
 
 use super::{OUTBOX_HIGH, ServeOptions, ambient, keep_to_itself, read_configuration, start, store};
@@ -78,7 +78,7 @@ async fn serve(
 ) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::listen()?;
     // First: a second daemon must not touch the store or the operator's token of the first.
-    let listener = listen(loaded).await?;
+    let listener = encrypted(listen(loaded).await?, loaded).await?;
     // Clients come back here, disk or not: what they have missed is kept in memory where it can be kept nowhere else.
     let store = store::open(loaded).await.unwrap_or_else(|| Arc::new(MemoryStore::new()));
     let server = start(options, loaded, env, Some(Arc::clone(&store)))?;
@@ -112,6 +112,11 @@ async fn serve(
                 Ok(()) => tracing::info!("the configuration of the agents was read again"),
                 Err(error) => tracing::warn!(error, "the configuration stays as it was"),
             }
+            match gateway.reload_certificate().await {
+                Ok(true) => tracing::info!("the certificate was read again"),
+                Ok(false) => {}
+                Err(error) => tracing::warn!(%error, "the certificate stays as it was"),
+            }
         }
         drop(stop);
         // Whoever asks twice does not want to wait.
@@ -141,6 +146,16 @@ async fn drain(server: &Server, limit: Duration) {
     }
 }
 
+async fn encrypted(listener: Listener, loaded: &Loaded) -> anyhow::Result<Listener> {
+    let gateway = &loaded.config.gateway;
+    match (gateway.tls_certificate.clone(), gateway.tls_key.clone()) {
+        (None, None) => Ok(listener),
+        (Some(certificate), Some(key)) => Ok(listener.with_tls(TlsFiles { certificate, key }).await?),
+        (Some(_), None) => anyhow::bail!("`gateway.tls_certificate` needs `gateway.tls_key`"),
+        (None, Some(_)) => anyhow::bail!("`gateway.tls_key` needs `gateway.tls_certificate`"),
+    }
+}
+
 async fn listen(loaded: &Loaded) -> anyhow::Result<Listener> {
     let gateway = &loaded.config.gateway;
     let Some(path) = &gateway.unix_socket else {
@@ -157,7 +172,10 @@ fn place(loaded: &Loaded, listener: &Listener) -> String {
     let gateway = &loaded.config.gateway;
     let prefix = gateway.path_prefix.as_deref().unwrap_or_default();
     match (listener.address(), &gateway.unix_socket) {
-        (Some(address), _) => format!("http://{address}{prefix}/acp"),
+        (Some(address), _) => {
+            let scheme = if listener.is_encrypted() { "https" } else { "http" };
+            format!("{scheme}://{address}{prefix}/acp")
+        }
         (None, Some(path)) => format!("{prefix}/acp at the socket {}", path.display()),
         (None, None) => format!("{prefix}/acp"),
     }

@@ -24,6 +24,7 @@ fn the_daemons_configuration_says_where_it_is() {
         ("", "ws://127.0.0.1:42617/acp"),
         ("[gateway]\nport = 7\n", "ws://127.0.0.1:7/acp"),
         ("[gateway]\nhost = \"0.0.0.0\"\npath_prefix = \"/zc/\"\n", "ws://127.0.0.1:42617/zc/acp"),
+        ("[gateway]\ntls_certificate = \"/c\"\ntls_key = \"/k\"\n", "wss://127.0.0.1:42617/acp"),
         ("[gateway]\nhost = \"::1\"\n", "ws://[::1]:42617/acp"),
     ] {
         fs::write(directory.join("config.toml"), config).unwrap();

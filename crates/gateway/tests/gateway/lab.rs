@@ -168,6 +168,7 @@ pub(crate) const PERIODS: Periods = Periods {
 
 /// A running gateway.
 pub(crate) struct Lab {
+    pub(crate) gateway: Arc<Gateway>,
     pub(crate) directory: TempDir,
     pub(crate) address: std::net::SocketAddr,
     pub(crate) seen: Arc<Seen>,
@@ -184,16 +185,20 @@ impl Lab {
     }
 
     pub(crate) async fn with(change: impl FnOnce(&mut GatewaySettings)) -> Self {
+        Self::on(Listener::tcp("127.0.0.1", 0).await.unwrap(), change).await
+    }
+
+    pub(crate) async fn on(listener: Listener, change: impl FnOnce(&mut GatewaySettings)) -> Self {
         let directory = TempDir::new().unwrap();
-        let listener = Listener::tcp("127.0.0.1", 0).await.unwrap();
         let mut settings = settings(directory.path());
         change(&mut settings);
         let clock = Arc::new(AtomicI64::new(1_000_000));
         let seen = Arc::new(Seen::default());
-        let address = listener.address().unwrap();
+        let address = listener.address().unwrap_or_else(|| ([127, 0, 0, 1], 0).into());
         let gateway =
             Gateway::open(settings, &listener, world(&clock), Box::new(Echoes(Arc::clone(&seen)))).await.unwrap();
         let (stop, stopped) = oneshot::channel();
+        let opened = Arc::clone(&gateway);
         let serving = tokio::spawn(async move {
             gateway
                 .serve(
@@ -205,7 +210,7 @@ impl Lab {
                 )
                 .await;
         });
-        Self { directory, address, seen, clock, stop: Some(stop), serving: Some(serving) }
+        Self { gateway: opened, directory, address, seen, clock, stop: Some(stop), serving: Some(serving) }
     }
 
     /// Asks the gateway to end.

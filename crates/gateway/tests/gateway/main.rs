@@ -6,4 +6,5 @@ mod lab;
 mod life;
 mod pairing;
 mod streamable;
+mod tls;
 mod tokens;
