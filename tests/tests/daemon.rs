@@ -42,8 +42,13 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) async fn start(lab: &Lab, arguments: &[&str]) -> Self {
+        Self::start_with(lab, arguments, &[]).await
+    }
+
+    /// The same with these variables in its environment.
+    pub(crate) async fn start_with(lab: &Lab, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = lab.command("zeroclaw");
-        command.args(["daemon", "--port", "0"]).args(arguments);
+        command.args(["daemon", "--port", "0"]).args(arguments).envs(variables.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();

@@ -91,6 +91,9 @@ mod sdk;
 #[cfg(test)]
 mod sdk_lends;
 #[cfg(test)]
+#[cfg(target_os = "linux")]
+mod service;
+#[cfg(test)]
 mod smoke;
 #[cfg(test)]
 mod storage;

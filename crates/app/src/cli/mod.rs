@@ -13,6 +13,7 @@ mod log;
 mod login;
 mod policy;
 mod prompt;
+mod service;
 mod sessions;
 mod term;
 
@@ -135,6 +136,9 @@ enum Command {
     Approvals(approvals::ApprovalsCommand),
     #[command(flatten)]
     Gateway(gateway::GatewayCommand),
+    /// Run the daemon as a service of this user's systemd
+    #[command(subcommand)]
+    Service(service::ServiceCommand),
     /// Check configuration, agents, store and machine
     Doctor,
     /// Print a completion script for a shell
@@ -209,6 +213,7 @@ fn run(parsed: Zeroclaw) -> Result<ExitCode, Failure> {
         Command::Sessions(command) => quiet(sessions::run(&command, &globals, &context, &mut out))?,
         Command::Approvals(command) => quiet(approvals::run(&command, &globals, &context, &mut out))?,
         Command::Gateway(command) => return run_gateway(command, &globals, &context),
+        Command::Service(command) => quiet(service::run(&command, &globals, &context, &mut out))?,
         Command::Doctor => quiet(doctor::run(&globals, &context, &mut out))?,
         Command::Completions(args) => quiet(completions::run(&args, &mut out))?,
     };

@@ -10,7 +10,9 @@ use zeroclaw_config::{Env, Loaded};
 use zeroclaw_gateway::{Acceptor, Gateway, GatewaySettings, Listener, Periods, TlsFiles, World};
 use zeroclaw_session_store::MemoryStore;
 
-use super::{OUTBOX_HIGH, ServeOptions, ambient, keep_to_itself, read_configuration, start, store};
+use super::{
+    OUTBOX_HIGH, ServeOptions, ambient, keep_to_itself, read_configuration, start, store, supervisor::Supervisor,
+};
 
 /// The periods of a connection. A ping in half a minute keeps links through proxies open, most of which cut after a
 /// minute; two that nobody answered are a dead peer. Half a minute without taking a byte is no slow link.
@@ -84,7 +86,10 @@ async fn serve(
     let server = start(options, loaded, env, Some(Arc::clone(&store)))?;
     let acceptor = Box::new(Clients(server.clone()));
     let gateway = Gateway::open(settings(loaded), &listener, world(), acceptor).await?;
-    announce(&place(loaded, &listener));
+    let supervisor = Supervisor::of(env);
+    let place = place(loaded, &listener);
+    announce(&place);
+    supervisor.ready(&place);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let (hurry, hurried) = tokio::sync::oneshot::channel::<()>();
     let drain_for = Duration::from_secs(loaded.config.gateway.drain_secs);
@@ -118,6 +123,7 @@ async fn serve(
                 Err(error) => tracing::warn!(%error, "the certificate stays as it was"),
             }
         }
+        supervisor.stopping();
         drop(stop);
         // Whoever asks twice does not want to wait.
         while signals.next().await == Signal::Reload {}
@@ -127,6 +133,7 @@ async fn serve(
     tokio::select! {
         () = serving => {}
         () = steering => {}
+        () = supervisor.watch() => {}
     }
     if let Err(error) = store.close().await {
         tracing::warn!(%error, "the session store could not be closed");

@@ -8,6 +8,7 @@ mod places;
 pub(crate) mod rules;
 mod sandbox;
 mod store;
+mod supervisor;
 
 use std::{
     path::PathBuf,
