@@ -360,3 +360,56 @@ async fn client_10_the_typescript_sdk_gets_through_the_same_life_over_websocket(
 async fn client_11_the_typescript_sdk_gets_through_the_same_life_over_http() {
     life_over("http").await;
 }
+
+/// A browser that can be driven; nothing, and a word about it, where there is none.
+#[cfg(unix)]
+fn chromium() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = ["chromium-headless-shell", "chromium", "chromium-browser"]
+        .iter()
+        .find_map(|name| std::env::split_paths(&path).map(|folder| folder.join(name)).find(|program| program.exists()));
+    if found.is_none() {
+        let how = "there is no chromium: install Debian's chromium-headless-shell";
+        assert!(std::env::var_os("ZEROCLAW_REQUIRE_BROWSER").is_none_or(|value| value != "1"), "{how}");
+        writeln!(std::io::stderr(), "NOT TESTED with a browser: {how}").unwrap();
+    }
+    found
+}
+
+/// What a page of this origin met at a gateway that allows `http://app.example`, and how often it refused strangers.
+#[cfg(unix)]
+async fn page_of(origin: &str) -> Option<(Value, f64)> {
+    let (installed, chromium) = (Installed::find()?, chromium()?);
+    let lab = Lab::with_config("[gateway]\nallowed_origins = [\"http://app.example\"]\n");
+    let daemon = Daemon::start(&lab, &[]).await;
+    let token = crate::daemon::token(&lab, "page").await;
+    let mut command = installed.command(&lab, "node");
+    command.env("ZEROCLAW_TOKEN", &token);
+    command.arg(installed.folder.join("typescript/browser.ts")).arg(chromium).arg(origin);
+    command.arg(format!("http://{}/acp", daemon.address)).arg(lab.project());
+    let output = output(command).await;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{errors}", output.status);
+    let refused = crate::observed::metrics(&daemon, &token).await["zeroclaw_gateway_foreign_refused_total"];
+    Some((serde_json::from_str(&stdout(&output)).expect("one line of JSON"), refused))
+}
+
+/// Any page that was open in a browser could drive an agent on the same machine: the same-origin policy does not cover
+/// WebSockets. The page here even has a token.
+#[cfg(unix)]
+#[tokio::test]
+async fn browser_01_a_page_of_another_origin_cannot_open_the_gateway_whatever_token_it_has() {
+    let Some((met, refused)) = page_of("http://evil.example").await else { return };
+    assert_eq!(met, json!({"origin": "http://evil.example", "websocket": "refused", "http": "refused"}));
+    // It was this gateway that refused, and nothing on the way: once the WebSocket, once the question about HTTP.
+    assert!(refused >= 1.0, "{refused}");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn browser_02_a_page_of_an_allowed_origin_runs_a_turn_over_websocket_and_over_http() {
+    let Some((met, refused)) = page_of("http://app.example").await else { return };
+    let said = "chunk 1 chunk 2 chunk 3 ";
+    assert_eq!(met, json!({"origin": "http://app.example", "websocket": said, "http": said}));
+    assert_eq!(refused, 0.0);
+}

@@ -9,7 +9,7 @@ use zeroclaw_e2e::{Lab, answer_text, text_prompt, updates_of};
 use crate::daemon::{Client, Daemon, token};
 
 /// The numbers of `/metrics`, by name with labels.
-async fn metrics(daemon: &Daemon, token: &str) -> HashMap<String, f64> {
+pub(crate) async fn metrics(daemon: &Daemon, token: &str) -> HashMap<String, f64> {
     let answer = daemon.get("/metrics", &format!("authorization: Bearer {token}")).await;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");

@@ -8,6 +8,7 @@ use axum::{
     body::{Body, Bytes},
     extract::{Request, State},
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
+    middleware,
     response::Response,
     routing::{get, post},
 };
@@ -21,6 +22,7 @@ use zeroclaw_acp_transport::{Connection, Outbox};
 use crate::{
     GatewayError, GatewaySettings, Listener, World,
     auth::{Denied, Gatekeeper, Identity, Peer},
+    cors,
     guard::Guard,
     listen,
     metrics::Metrics,
@@ -233,7 +235,9 @@ pub(crate) fn router(gateway: &Arc<Gateway>) -> Router {
     let prefix = gateway.settings.path_prefix.as_str();
     // With and without the prefix: some proxies take it off and some do not.
     let all = if prefix.is_empty() { paths } else { Router::new().nest(prefix, paths.clone()).merge(paths) };
-    all.fallback(async || plain(StatusCode::NOT_FOUND, "there is nothing here\n")).with_state(Arc::clone(gateway))
+    let all = all.fallback(async || plain(StatusCode::NOT_FOUND, "there is nothing here\n"));
+    let cors = middleware::from_fn_with_state(Arc::clone(gateway), cors::answer);
+    all.layer(cors).with_state(Arc::clone(gateway))
 }
 
 /// A short answer in plain text.
@@ -261,7 +265,7 @@ pub(crate) fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h 
 }
 
 /// Refuses what a browser was made to do by a page of somebody else.
-fn foreign(gateway: &Gateway, request: &Request) -> Option<Response> {
+pub(crate) fn foreign(gateway: &Gateway, request: &Request, counted: bool) -> Option<Response> {
     let headers = request.headers();
     let host = only(headers, &header::HOST).or_else(|| request.uri().authority().map(|host| host.as_str()));
     // A header that is not text is refused like a wrong one.
@@ -270,7 +274,9 @@ fn foreign(gateway: &Gateway, request: &Request) -> Option<Response> {
     if good {
         return None;
     }
-    gateway.metrics.foreign.one();
+    if counted {
+        gateway.metrics.foreign.one();
+    }
     Some(plain(StatusCode::FORBIDDEN, "this origin or host is not allowed\n"))
 }
 
@@ -315,7 +321,7 @@ fn admit(
     request: &Request,
 ) -> impl Future<Output = Result<Identity, Response>> + Send + use<> {
     // The request is not held while the tokens are looked at: its body cannot be shared.
-    let refusal = foreign(gateway, request);
+    let refusal = foreign(gateway, request, true);
     let peer = peer_of(gateway, peer, request.headers());
     let token = token_of(request);
     let (keeper, metrics) = (Arc::clone(&gateway.keeper), Arc::clone(&gateway.metrics));
@@ -409,7 +415,7 @@ fn upgrade(gateway: &Arc<Gateway>, identity: Identity, mut request: Request) -> 
 }
 
 async fn pair(State(gateway): State<Arc<Gateway>>, Extension(peer): Extension<Peer>, request: Request) -> Response {
-    if let Some(refusal) = foreign(&gateway, &request) {
+    if let Some(refusal) = foreign(&gateway, &request, true) {
         return refusal;
     }
     let peer = peer_of(&gateway, peer, request.headers());
@@ -446,11 +452,11 @@ fn code_in(body: &Bytes) -> String {
 
 async fn health(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
     let fine = || json(StatusCode::OK, &serde_json::json!({"status": "ok"}));
-    foreign(&gateway, &request).unwrap_or_else(fine)
+    foreign(&gateway, &request, true).unwrap_or_else(fine)
 }
 
 async fn ready(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
-    if let Some(refusal) = foreign(&gateway, &request) {
+    if let Some(refusal) = foreign(&gateway, &request, true) {
         return refusal;
     }
     match gateway.readiness().await {

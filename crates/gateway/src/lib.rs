@@ -5,6 +5,7 @@
 //! it hands lines to an [`Acceptor`]'s connections and writes what these put into their outbox.
 
 mod auth;
+mod cors;
 mod error;
 mod guard;
 mod http;

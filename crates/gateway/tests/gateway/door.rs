@@ -101,6 +101,38 @@ async fn gwb_09_a_web_page_of_somebody_else_is_refused_with_a_valid_token() {
 }
 
 #[tokio::test]
+async fn a_browser_is_told_what_pages_of_an_allowed_origin_may_do_and_nothing_of_others() {
+    let lab = Lab::with(|settings| settings.allowed_origins = vec!["https://app.example".to_owned()]).await;
+    let ask = async |origin: &str| {
+        let head =
+            format!("OPTIONS /acp HTTP/1.1\r\nhost: {}\r\nconnection: close\r\norigin: {origin}\r\n", lab.address);
+        lab.raw(&format!("{head}access-control-request-method: POST\r\n\r\n")).await
+    };
+    let allowed = ask("https://app.example").await;
+    assert!(allowed.starts_with("HTTP/1.1 204"), "{allowed}");
+    for line in [
+        "access-control-allow-origin: https://app.example",
+        "access-control-allow-methods: GET, POST, DELETE",
+        "access-control-expose-headers: acp-connection-id",
+        "vary: origin",
+    ] {
+        assert!(allowed.lines().any(|found| found == line), "{line} in {allowed}");
+    }
+    assert!(allowed.contains("acp-session-id") && allowed.contains("authorization"), "{allowed}");
+    let refused = ask("https://evil.test").await;
+    assert!(refused.starts_with("HTTP/1.1 4") && !refused.contains("access-control"), "{refused}");
+    let head = format!("GET /health HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n", lab.address);
+    let health = lab.raw(&format!("{head}origin: https://app.example\r\n\r\n")).await;
+    assert!(health.starts_with("HTTP/1.1 200") && health.contains("access-control-allow-origin: https://app.example"));
+    let health = lab.raw(&format!("{head}\r\n")).await;
+    assert!(!health.contains("access-control"), "{health}");
+    // Told or not, a request needs its token.
+    let call = format!("POST /acp HTTP/1.1\r\nhost: {}\r\nconnection: close\r\ncontent-length: 0\r\n", lab.address);
+    let call = lab.raw(&format!("{call}origin: https://app.example\r\n\r\n")).await;
+    assert!(call.starts_with("HTTP/1.1 401"), "{call}");
+}
+
+#[tokio::test]
 async fn without_pairing_only_the_loopback_is_let_in() {
     let lab = Lab::with(|settings| settings.require_pairing = false).await;
     assert_eq!(lab.status("/acp", &[]).await, 101);
