@@ -185,6 +185,45 @@ async fn several_clients_see_every_update_and_the_first_answer_to_a_question_win
     assert_eq!(traces(&lab), 1);
 }
 
+/// The most memory that a process has had, in KiB.
+fn peak(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// A client that stopped reading had everything queued for it until the process had no memory left.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn gwb_13_a_client_that_does_not_read_costs_little_and_is_told_so() {
+    // Short, so that the answer itself is no memory to speak of.
+    let lab = Lab::scripted(
+        "supervised",
+        &[json!({"type": "text", "text": "x", "repeat": 150_000}), json!({"type": "stop"}), json!({"type": "loop"})],
+    );
+    let mut daemon = Daemon::start(&lab, &["--log-level", "info"]).await;
+    let token = token(&lab, "laptop").await;
+    let mut stalled = Seer::new(&daemon, &token).await;
+    let session = stalled.session(&lab).await;
+    let mut reading = Seer::new(&daemon, &token).await;
+    reading.attach(&session, 0).await.unwrap();
+    let before = peak(daemon.pid());
+    stalled.client.send("session/prompt", text_prompt(&session, "hi")).await;
+    // About 32 MiB, of which the other client takes nothing while this one takes all.
+    reading.method("_zeroclaw/session/turn_ended").await;
+    reading.assert_dense(1);
+    let grown = peak(daemon.pid()) - before;
+    assert!(grown < 24 * 1024, "{grown} KiB more for a client that does not read");
+    // Its answers are not waited for either.
+    reading.client.call("session/list", json!({})).await.unwrap();
+    daemon.logged("why=Stalled").await;
+    assert_eq!(stalled.client.close_code().await, Some(CloseCode::Library(4409)));
+
+    let mut third = Seer::new(&daemon, &token).await;
+    third.attach(&session, 0).await.unwrap();
+    assert_eq!(third.seen, reading.seen, "the turn is stored");
+}
+
 #[tokio::test]
 async fn a_turn_that_nobody_comes_for_ends_after_the_grace_and_its_place_is_free() {
     let lab = Lab::scripted("supervised", &script());

@@ -46,6 +46,9 @@ pub struct InitializeMeta<'a> {
     pub max_sessions: usize,
     /// Seconds until an idle session is closed and a permission counts as denied.
     pub session_timeout_secs: u64,
+    /// What tells this client's prompts from those of others, for clients that asked for numbers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_id: Option<&'a str>,
 }
 
 /// A program's name and version.
@@ -197,6 +200,16 @@ pub struct LoadSessionResult<'a> {
     pub modes: ModeState<'a>,
     /// What can be chosen, as options.
     pub config_options: &'a [ConfigOption<'a>],
+    /// Where the client begins in the session's log, for clients that asked for numbers.
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    pub meta: Option<Meta<LogPosition>>,
+}
+
+/// A place in a session's log.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct LogPosition {
+    /// The number of the last update before it.
+    pub seq: u64,
 }
 
 /// `session/set_config_option`
@@ -350,6 +363,9 @@ pub struct AttachResult<'a> {
 pub struct TurnStatus<'a> {
     /// The id it had on its connection.
     pub prompt_id: &'a RawValue,
+    /// The client that sent it, as its `initialize` was answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_id: Option<&'a str>,
     /// `running` or `ended`.
     pub state: &'a str,
     /// How it was answered.

@@ -158,7 +158,8 @@ fn every_result_is_read_whole() {
         Some(reading::ConfigOption::Select(option)) => assert_eq!(option.current_value, "v"),
         other => panic!("{other:?}"),
     }
-    let _: reading::LoadSessionResult = keeps(&result::LoadSessionResult { modes: modes(), config_options: &options });
+    let _: reading::LoadSessionResult =
+        keeps(&result::LoadSessionResult { modes: modes(), config_options: &options, meta: None });
     let _: reading::ConfigOptionsResult = keeps(&result::ConfigOptionsResult { config_options: &options });
     let _: reading::StopResult = keeps(&result::StopResult { session_id: "s", stopped: true });
     let _: reading::EventResult = keeps(&result::EventResult { session_id: "s", r#type: "t", status: "processed" });

@@ -6,7 +6,6 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
 };
 
 use serde::Serialize;
@@ -31,9 +30,6 @@ use crate::{
 /// Requests of one client that are not answered yet, at most: more is a client that does not read answers.
 const MAX_IN_FLIGHT: usize = 1024;
 
-/// How long a client that others need not wait for may leave its full outbox unread. It can come back and get the rest.
-const STALL: Duration = Duration::from_secs(10);
-
 /// Requests of ours that a client has not answered yet, at most.
 const MAX_ASKED: usize = 256;
 
@@ -42,6 +38,8 @@ const MAX_ASKED: usize = 256;
 pub(crate) struct Profile {
     pub(crate) capabilities: ClientCapabilities,
     pub(crate) known: ClientProfile,
+    /// What tells its prompts from those of others, where it asked for numbers.
+    id: Option<Arc<str>>,
 }
 
 /// What a request in flight is, for those that want to cancel it.
@@ -106,9 +104,20 @@ impl Client {
     }
 
     /// Fixes what the client said about itself; false when it has said so before.
-    pub(crate) fn introduce(&self, params: &InitializeParams, configured: &BTreeMap<String, ClientProfile>) -> bool {
+    pub(crate) fn introduce(
+        &self,
+        params: &InitializeParams,
+        configured: &BTreeMap<String, ClientProfile>,
+        new_id: impl FnOnce() -> Arc<str>,
+    ) -> bool {
+        let id = params.client.seq.then(new_id);
         let known = profile::of(params.client_name.as_deref().unwrap_or_default(), configured);
-        self.profile.set(Profile { capabilities: params.client, known }).is_ok()
+        self.profile.set(Profile { capabilities: params.client, known, id }).is_ok()
+    }
+
+    /// What others are told of it.
+    pub(crate) fn public_id(&self) -> Option<Arc<str>> {
+        self.profile.get().and_then(|profile| profile.id.clone())
     }
 
     pub(crate) fn is_introduced(&self) -> bool {
@@ -241,19 +250,28 @@ impl Client {
         }
     }
 
-    /// Appends updates and waits until the client takes them, unless it is leaving.
-    pub(crate) async fn write_updates(&self, write: impl FnOnce(&mut Vec<u8>)) {
-        if self.outbox.append(write) == Flow::Full {
-            tokio::select! {
-                () = self.outbox.drained() => {}
-                () = self.leaving.cancelled() => {}
-                () = tokio::time::sleep(STALL), if self.detaches() => {
-                    tracing::warn!("a client does not read; it is detached");
-                    self.leave();
-                    self.outbox.close();
-                }
-            }
+    /// Appends whole lines. Whoever appends many looks whether the client [is full](Self::is_full).
+    pub(crate) fn append(&self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.write(write);
+    }
+
+    /// Whether the client should read before it is sent more.
+    pub(crate) fn is_full(&self) -> bool {
+        self.outbox.is_full()
+    }
+
+    /// Resolves when the client can be sent more, or is leaving.
+    pub(crate) async fn room(&self) {
+        tokio::select! {
+            () = self.outbox.drained() => {}
+            () = self.leaving.cancelled() => {}
         }
+    }
+
+    /// Lets go of a client that does not read. It can come back and get the rest.
+    pub(crate) fn detach(&self) {
+        self.leave();
+        self.outbox.close();
     }
 
     /// Prepares a request to the client; answers arrive at `answers`. `None` when too many are open.

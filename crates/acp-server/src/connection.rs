@@ -171,7 +171,9 @@ impl ClientConnection {
     }
 
     fn initialize(&self, id: &RequestId, params: Params<'_>) {
-        self.client.introduce(&InitializeParams::parse(params), &self.server.settings.clients);
+        self.client
+            .introduce(&InitializeParams::parse(params), &self.server.settings.clients, || self.server.new_client_id());
+        let client_id = self.client.public_id();
         let entry = self.server.agents().default_entry();
         let durable = self.server.durable().is_some();
         let stored = durable.then_some(Empty {});
@@ -203,6 +205,7 @@ impl ClientConnection {
                     default_model: entry.as_deref().map(|entry| entry.agent.provider.info().name.as_str()),
                     max_sessions: settings.max_sessions,
                     session_timeout_secs: settings.session_timeout.as_secs(),
+                    client_id: client_id.as_deref(),
                 },
             },
         };

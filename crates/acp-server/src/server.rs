@@ -322,6 +322,11 @@ impl Shared {
         (self.ambient.session_id)()
     }
 
+    pub(crate) fn new_client_id(&self) -> Arc<str> {
+        // As unguessable as a session, and never taken for one.
+        format!("c-{}", self.new_session_id().trim_start_matches("s-")).into()
+    }
+
     /// A time as RFC 3339 in UTC, to the second.
     pub(crate) fn rfc3339(&self, ms: i64) -> String {
         Timestamp::from_second(ms.div_euclid(1000)).unwrap_or(Timestamp::UNIX_EPOCH).to_string()

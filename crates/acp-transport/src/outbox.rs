@@ -83,6 +83,13 @@ impl Outbox {
         if full { Flow::Full } else { Flow::Ready }
     }
 
+    /// Whether producers that can wait should.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        let state = self.0.lock();
+        state.pending.len() > self.0.high && !state.closed && !state.reader_gone
+    }
+
     /// Resolves when there is room again, or the reader is gone.
     pub async fn drained(&self) {
         self.at_most(self.0.high).await;

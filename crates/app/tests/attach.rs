@@ -37,7 +37,12 @@ struct Lab {
 }
 
 async fn lab(grace: Duration) -> Lab {
+    lab_of(SCRIPT, grace).await
+}
+
+async fn lab_of(script: &str, grace: Duration) -> Lab {
     let home = TempDir::new().unwrap();
+    std::fs::write(home.path().join("script.jsonl"), script).unwrap();
     let options = SqliteOptions {
         path: home.path().join("sessions.db"),
         sync: SyncMode::Off,
@@ -52,7 +57,9 @@ fn lab_with(home: TempDir, store: Arc<dyn SessionStore>, grace: Duration, max_se
     let work = home.path().join("work");
     std::fs::create_dir(&work).unwrap();
     let script = home.path().join("script.jsonl");
-    std::fs::write(&script, SCRIPT).unwrap();
+    if !script.exists() {
+        std::fs::write(&script, SCRIPT).unwrap();
+    }
     let config = format!(
         "schema_version = 3\n[providers.models.scripted.demo]\nscript = {:?}\n\
          [agents.main]\nmodel_provider = \"scripted.demo\"\n[risk_profiles.default]\nlevel = \"supervised\"\n",
@@ -92,15 +99,23 @@ struct Peer {
     lines: VecDeque<Value>,
     /// Every number and its update, in the order they came; null for the client's own words.
     seen: Vec<(u64, Value)>,
+    /// What its prompts are known by.
+    id: Value,
 }
 
 impl Peer {
     async fn new(lab: &Lab) -> Self {
-        let (outbox, reader) = Outbox::new(1024 * 1024);
+        Self::with_outbox(lab, 1024 * 1024).await
+    }
+
+    async fn with_outbox(lab: &Lab, high: usize) -> Self {
+        let (outbox, reader) = Outbox::new(high);
         let connection = lab.server.connect(outbox, None, OnDisconnect::Detach);
-        let mut peer = Self { connection, reader, lines: VecDeque::new(), seen: Vec::new() };
+        let mut peer = Self { connection, reader, lines: VecDeque::new(), seen: Vec::new(), id: Value::Null };
         let asks = json!({"protocolVersion": 1, "clientCapabilities": {"_meta": {"zeroclaw": {"seq": true}}}});
-        peer.call(0, "initialize", asks).await;
+        let hello = peer.call(0, "initialize", asks).await;
+        peer.id = hello["result"]["_meta"]["zeroclaw"]["clientId"].clone();
+        assert!(peer.id.as_str().unwrap().starts_with("c-"));
         peer
     }
 
@@ -121,6 +136,8 @@ impl Peer {
                     self.seen.push((seq, params["update"].clone()));
                 } else if message["method"] == "_zeroclaw/session/accepted" {
                     self.seen.push((params["seq"].as_u64().unwrap(), Value::Null));
+                } else if message["method"] == "_zeroclaw/session/event" {
+                    self.seen.push((params["seq"].as_u64().unwrap(), params["event"].clone()));
                 }
                 if fits(&message) {
                     return message;
@@ -189,7 +206,7 @@ async fn a_turn_outlives_its_connection_and_its_open_question_is_asked_again() {
 
     let mut second = Peer::new(&lab).await;
     let answer = second.attach(1, &session, seen / 2).await;
-    assert_eq!(answer["result"]["turn"], json!({"promptId": 7, "state": "running"}));
+    assert_eq!(answer["result"]["turn"], json!({"promptId": 7, "clientId": first.id, "state": "running"}));
     assert_eq!(answer["result"]["seq"], json!(second.last()));
     let question = second.method("session/request_permission").await;
     second.allow(&question).await;
@@ -329,4 +346,109 @@ async fn a_turn_that_runs_when_the_server_ends_is_interrupted_and_says_so() {
     assert!(said.contains("interrupted"), "{said}");
     let refused = first.call(8, "session/new", json!({"cwd": lab.work, "mcpServers": []})).await;
     assert_eq!(refused["error"]["code"], json!(-32603));
+}
+
+/// 8 MiB of updates in one turn, many times what waits for a client.
+const LONG: &str = r#"{"type":"text","text":"a text of some length, with the number {n} ","repeat":40000}
+{"type":"stop"}
+{"type":"loop"}
+"#;
+
+// A client that did not read held up the turn and every other client of the session for ten seconds, again and again.
+#[tokio::test]
+async fn a_client_that_does_not_read_holds_up_nobody_and_misses_nothing() {
+    let lab = lab_of(LONG, Duration::from_secs(3600)).await;
+    let mut stalled = Peer::with_outbox(&lab, 64 * 1024).await;
+    let session = stalled.new_session(&lab).await;
+    let mut reading = Peer::new(&lab).await;
+    reading.attach(1, &session, 0).await;
+    // Its own prompt, of which nobody reads a byte until the turn is over.
+    stalled.prompt(7, &session).await;
+    reading.method("_zeroclaw/session/turn_ended").await;
+    reading.assert_dense(1);
+    assert!(reading.seen.len() > 40_000);
+    let mut waiting = Vec::new();
+    assert!(stalled.reader.take(&mut waiting).await);
+    assert!(waiting.len() < 1024 * 1024, "{} bytes waited for one client", waiting.len());
+    let lines = waiting.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    stalled.lines.extend(lines.map(|line| serde_json::from_slice::<Value>(line).unwrap()));
+    assert_eq!(stalled.answer(7).await["result"]["stopReason"], "end_turn");
+    stalled.assert_dense(1);
+    assert_eq!(stalled.seen[1..], reading.seen[1..], "everything comes before the answer, once");
+    // It is where the others are.
+    stalled.prompt(8, &session).await;
+    assert_eq!(stalled.answer(8).await["result"]["stopReason"], "end_turn");
+    stalled.assert_dense(1);
+}
+
+#[tokio::test]
+async fn a_client_that_comes_back_slowly_holds_up_nobody() {
+    let lab = lab_of(LONG, Duration::from_secs(3600)).await;
+    let mut first = Peer::new(&lab).await;
+    let session = first.new_session(&lab).await;
+    first.prompt(7, &session).await;
+    first.answer(7).await;
+    let mut slow = Peer::with_outbox(&lab, 1024).await;
+    slow.request(1, "_zeroclaw/session/attach", json!({"sessionId": session, "afterSeq": 0})).await;
+    // A whole turn goes by before it reads.
+    first.prompt(8, &session).await;
+    assert_eq!(first.answer(8).await["result"]["stopReason"], "end_turn");
+    let joined = slow.answer(1).await["result"].take();
+    assert_eq!(joined["seq"], json!(slow.last()));
+    slow.until(|message| message["method"] == "_zeroclaw/session/turn_ended" && message["params"]["promptId"] == 8)
+        .await;
+    slow.assert_dense(1);
+    assert_eq!(slow.seen.len(), first.seen.len());
+}
+
+#[tokio::test]
+async fn numbers_are_dense_whatever_has_one_and_a_client_is_told_where_it_begins() {
+    let lab = lab(Duration::from_secs(3600)).await;
+    let mut first = Peer::new(&lab).await;
+    let session = first.new_session(&lab).await;
+    let mut second = Peer::new(&lab).await;
+    second.attach(1, &session, 0).await;
+    let update = json!({"sessionId": session, "update": {"sessionUpdate": "x_seen", "content": {"text": "a note"}}});
+    first.call(2, "session/update", update.clone()).await;
+    assert_eq!(second.method("_zeroclaw/session/event").await["params"]["event"], update);
+    first.prompt(7, &session).await;
+    let question = first.method("session/request_permission").await;
+    first.allow(&question).await;
+    first.answer(7).await;
+    second.method("_zeroclaw/session/turn_ended").await;
+    first.assert_dense(1);
+    second.assert_dense(1);
+    let last = second.last();
+    first.connection.end().await;
+    second.connection.end().await;
+
+    let params = json!({"sessionId": session, "cwd": lab.work, "mcpServers": []});
+    let mut third = Peer::new(&lab).await;
+    let loaded = third.call(1, "session/load", params.clone()).await;
+    assert_eq!(loaded["result"]["_meta"]["zeroclaw"]["seq"], json!(last));
+    third.assert_dense(1);
+    assert_eq!(third.last(), last);
+    third.call(2, "session/close", json!({"sessionId": session})).await;
+    let resumed = third.call(3, "session/resume", params).await;
+    assert_eq!(resumed["result"]["_meta"]["zeroclaw"]["seq"], json!(last));
+}
+
+// Two clients may count their requests alike.
+#[tokio::test]
+async fn a_prompt_is_known_by_its_client_and_its_id() {
+    let lab = lab(Duration::from_secs(3600)).await;
+    let mut first = Peer::new(&lab).await;
+    let session = first.new_session(&lab).await;
+    let mut second = Peer::new(&lab).await;
+    second.attach(1, &session, 0).await;
+    assert_ne!(first.id, second.id);
+    second.prompt(7, &session).await;
+    let question = first.method("session/request_permission").await;
+    assert_eq!(first.attach(2, &session, 0).await["result"]["turn"]["clientId"], second.id);
+    first.allow(&question).await;
+    let ended = first.method("_zeroclaw/session/turn_ended").await;
+    assert_eq!((&ended["params"]["promptId"], &ended["params"]["clientId"]), (&json!(7), &second.id));
+    assert!(first.call(3, "session/close", json!({"sessionId": session})).await["result"].is_object());
+    let closed = second.method("_zeroclaw/session/closed").await;
+    assert_eq!(closed["params"], json!({"sessionId": session, "reason": "closed"}));
 }

@@ -44,6 +44,8 @@ const DISCARDED: usize = 64 * 1024 * 1024;
 
 /// Close code of a client whose token was revoked or has expired.
 const REVOKED: u16 = 4401;
+/// Close code of a client that nothing was heard of. It may come back, which 1008 would tell it not to.
+const DEAD: u16 = 4408;
 /// Close code of a client that does not read.
 const STALLED: u16 = 4409;
 
@@ -51,7 +53,7 @@ const STALLED: u16 = 4409;
 fn close_of(over: Over) -> Option<CloseFrame> {
     let (code, reason) = match over {
         Over::Left => return None,
-        Over::Dead => (CloseCode::Policy, "no answer to pings"),
+        Over::Dead => (CloseCode::Library(DEAD), "no answer to pings"),
         Over::Stalled => (CloseCode::Library(STALLED), "the client does not read"),
         Over::TooLarge => (CloseCode::Size, "the message is over the limit"),
         Over::NotText => (CloseCode::Invalid, "the message is not UTF-8"),
@@ -147,7 +149,8 @@ pub(crate) async fn serve(
     link::end(metrics, over, &id);
     // Before anything that takes time: whoever waits for this client to read goes on.
     drop(reader);
-    let patience = settings.periods.patience;
+    // Whoever has not read for long gets as long again to read why.
+    let patience = if over == Over::Stalled { settings.periods.stall } else { settings.periods.patience };
     let farewell = async {
         if let (Some(close), Ok(socket)) = (close_of(over), sink.reunite(stream)) {
             // A peer that does not listen is left.
@@ -220,7 +223,8 @@ async fn write(
         let sent = tokio::select! {
             more = reader.take(&mut buffer) => {
                 if !more {
-                    return Over::Ending;
+                    // The server lets go of a client for one reason only.
+                    return Over::Stalled;
                 }
                 let batch = Bytes::from(std::mem::take(&mut buffer));
                 progressing(traffic, stall, send(sink, &batch, metrics)).await

@@ -21,7 +21,7 @@ use zeroclaw_acp_protocol::{
     result::{
         AgentCapabilities, AttachResult, AuthCapabilities, AuthMethod, Choice, ConfigKind, ConfigOption,
         ConfigOptionsResult, ConfigValue, Empty, EventResult, ExtensionCapabilities, Implementation, InitializeMeta,
-        InitializeResult, ListSessionsResult, LoadSessionResult, McpCapabilities, Meta, ModeState, NewSessionResult,
+        InitializeResult, ListSessionsResult, LoadSessionResult, LogPosition, McpCapabilities, Meta, ModeState, NewSessionResult,
         PromptCapabilities, PromptMeta, PromptResult, PromptUsage, SessionCapabilities, SessionInfo, SessionStatus,
         StatusResult, StopResult, SystemPromptCapability, SystemPromptModes, TurnStatus,
     },
@@ -108,7 +108,7 @@ fn answers(kind: MethodKind) -> BoxedStrategy<String> {
         MethodKind::SessionAttach => (id(), text(), any::<u64>(), id())
             .prop_map(|(id, session_id, seq, prompt)| {
                 let prompt = serde_json::value::to_raw_value(&prompt).expect("an id can be written");
-                let turn = TurnStatus { prompt_id: &prompt, state: "running", result: None, error: None };
+                let turn = TurnStatus { prompt_id: &prompt, client_id: Some("c-1"), state: "running", result: None, error: None };
                 answer(&id, &AttachResult { session_id: &session_id, seq, turn: Some(turn) })
             })
             .boxed(),
@@ -165,9 +165,10 @@ fn capabilities() -> BoxedStrategy<AgentCapabilities> {
 }
 
 fn initialize() -> BoxedStrategy<String> {
-    let meta = (maybe(text()), any::<usize>(), any::<u64>());
+    let meta = (maybe(text()), any::<usize>(), any::<u64>(), maybe(text()));
     (id(), capabilities(), (text(), text(), text()), some((text(), text(), text())), meta)
-        .prop_map(|(id, agent_capabilities, (name, title, version), methods, (model, max_sessions, timeout))| {
+        .prop_map(|(id, agent_capabilities, (name, title, version), methods, meta)| {
+            let (model, max_sessions, timeout, client_id) = meta;
             // A method is the client's to run in a terminal exactly when it says so.
             let auth_methods = methods
                 .iter()
@@ -187,6 +188,7 @@ fn initialize() -> BoxedStrategy<String> {
                         default_model: model.as_deref(),
                         max_sessions,
                         session_timeout_secs: timeout,
+                        client_id: client_id.as_deref(),
                     },
                 },
             };
@@ -276,12 +278,13 @@ fn new_session() -> BoxedStrategy<String> {
 }
 
 fn load_session() -> BoxedStrategy<String> {
-    (id(), modes(), config_options())
-        .prop_map(|(id, modes, options)| {
+    (id(), modes(), config_options(), maybe(any::<u64>()))
+        .prop_map(|(id, modes, options, seq)| {
             let options: Vec<ConfigOption<'_>> = options.iter().map(OwnOption::wire).collect();
             let result = LoadSessionResult {
                 modes: ModeState { current_mode_id: &modes.0, available_modes: &choices(&modes) },
                 config_options: &options,
+                meta: seq.map(|seq| Meta { zeroclaw: LogPosition { seq } }),
             };
             answer(&id, &result)
         })

@@ -24,7 +24,10 @@ use zeroclaw_runtime::{model::Message, turn::Flow};
 use zeroclaw_session_store::{EventKind, StoreError};
 
 use super::{
-    Pump, attach, copy,
+    Pump,
+    attach::{self, Reason},
+    audience::{JoinError, Since},
+    copy,
     live::{Input, LiveSession, Untaken},
     open::{self, Opened, Opening},
     turn::{Asked, Presented, TurnDone, TurnScene},
@@ -144,7 +147,7 @@ async fn too_late(live: &LiveSession, mut inputs: mpsc::Receiver<Input>) {
             Input::Stop { client, id } => {
                 client.respond(&id, Ok(&StopResult { session_id: &live.id, stopped: true }));
             }
-            Input::Unshown { client, id, error } => client.respond::<()>(&id, Err(&CallError::from(error))),
+            Input::Unshown { client, id, error } => client.respond::<()>(&id, Err(&error)),
             Input::Event { id: None, .. } | Input::Commands => {}
         }
     }
@@ -195,7 +198,7 @@ enum Next {
 enum Goodbye {
     Closed(Arc<Client>, RequestId),
     /// The session could not be shown, so it does not stay.
-    Unshown(Arc<Client>, RequestId, StoreError),
+    Unshown(Arc<Client>, RequestId, CallError),
 }
 
 impl Actor {
@@ -361,7 +364,8 @@ impl Actor {
                 self.notes.extend(later);
                 let ended = self.scene.ended(asked, &done.answer);
                 attach::ended(&self.live, &self.scene.pump, asked, ended);
-                self.scene.answer(asked, &done.answer);
+                let (scene, asked, answer) = (Arc::clone(&self.scene), asked.clone(), done.answer);
+                self.scene.pump.answer(&asked.client.clone(), move || scene.answer(&asked, &answer));
             }
             None => {
                 // The task guards against panics inside of the turn; this is one in our own bookkeeping.
@@ -369,7 +373,10 @@ impl Actor {
                 let error = CallError::new(ErrorKind::Internal, "the turn failed: internal error");
                 let ended = attach::Ended::Error(asked.client.wire_error(&error));
                 attach::ended(&self.live, &self.scene.pump, asked, ended);
-                asked.client.respond::<()>(&asked.id, Err(&error));
+                let asked = asked.clone();
+                self.scene
+                    .pump
+                    .answer(&asked.client.clone(), move || asked.client.respond::<()>(&asked.id, Err(&error)));
             }
         }
     }
@@ -415,7 +422,10 @@ impl Actor {
 
     fn set_mode(&self, client: Arc<Client>, id: RequestId, mode: &str) {
         match self.scene.change(None, |chosen, entry| chosen.set_mode(entry, mode)) {
-            Ok(()) => self.scene.pump.then(move || client.respond(&id, Ok(&Empty {}))),
+            Ok(()) => {
+                let told = Arc::clone(&client);
+                self.scene.pump.answer_later(&client, move || told.respond(&id, Ok(&Empty {})));
+            }
             Err(error) => client.respond::<()>(&id, Err(&error)),
         }
     }
@@ -427,7 +437,8 @@ impl Actor {
         match self.scene.change(Some(&client), |chosen, entry| chosen.set_option(entry, option, value)) {
             Ok(()) => {
                 let scene = Arc::clone(&self.scene);
-                self.scene.pump.then(move || scene.present(&client, &id, Presented::Options));
+                let told = Arc::clone(&client);
+                self.scene.pump.answer_later(&client, move || scene.present(&told, &id, Presented::Options));
             }
             Err(error) => client.respond::<()>(&id, Err(&error)),
         }
@@ -436,29 +447,28 @@ impl Actor {
     /// Shows the session to a client and answers. The replay goes through the pump, so everything later follows it.
     fn welcome(&mut self, client: Arc<Client>, id: RequestId, replay: bool) {
         self.live.announce_later();
-        if !replay {
-            self.welcomed.store(true, Ordering::Release);
-            self.scene.pump.attach(Arc::clone(&client));
-            self.scene.present(&client, &id, Presented::Again);
-            return;
-        }
         let (live, welcomed, scene) = (Arc::clone(&self.live), Arc::clone(&self.welcomed), Arc::clone(&self.scene));
-        let shown = Arc::clone(&client);
-        self.scene.pump.replay(&client, move |result| match result {
-            Ok(()) => {
-                welcomed.store(true, Ordering::Release);
-                scene.present(&shown, &id, Presented::Again);
-            }
-            Err(error) if welcomed.load(Ordering::Acquire) => shown.respond::<()>(&id, Err(&CallError::from(error))),
-            // The client knows nothing of a session whose load failed and would never close it.
-            Err(error) => match live.send(Input::Unshown { client: shown, id, error }) {
-                Ok(()) => {}
-                Err(Untaken::Ended(input) | Untaken::Full(input)) => {
-                    if let Input::Unshown { client, id, error } = input {
-                        client.respond::<()>(&id, Err(&CallError::from(error)));
-                    }
+        if !replay {
+            welcomed.store(true, Ordering::Release);
+        }
+        let (shown, since) = (Arc::clone(&client), if replay { Since::Start } else { Since::Now });
+        self.scene.pump.join(&client, since, move || {
+            move |joined: Result<u64, JoinError>| match joined.map_err(attach::refusal) {
+                Ok(seq) => {
+                    welcomed.store(true, Ordering::Release);
+                    scene.present(&shown, &id, Presented::Again { seq });
                 }
-            },
+                Err(error) if welcomed.load(Ordering::Acquire) => shown.respond::<()>(&id, Err(&error)),
+                // The client knows nothing of a session whose load failed and would never close it.
+                Err(error) => match live.send(Input::Unshown { client: shown, id, error }) {
+                    Ok(()) => {}
+                    Err(Untaken::Ended(input) | Untaken::Full(input)) => {
+                        if let Input::Unshown { client, id, error } = input {
+                            client.respond::<()>(&id, Err(&error));
+                        }
+                    }
+                },
+            }
         });
     }
 
@@ -487,6 +497,26 @@ impl Actor {
         });
     }
 
+    /// Tells clients that did not ask for it that the session ends.
+    fn say_why(&self, goodbye: Option<&Goodbye>) {
+        let mut answered: Vec<&Arc<Client>> = self.stops.iter().map(|(client, _)| client).collect();
+        let reason = match goodbye {
+            Some(Goodbye::Closed(client, _)) => {
+                answered.push(client);
+                Reason::Closed
+            }
+            Some(Goodbye::Unshown(client, ..)) => {
+                answered.push(client);
+                Reason::Failed
+            }
+            None if self.scene.server.is_ending() => Reason::ServerEnding,
+            None if self.live.shutdown.is_cancelled() => Reason::Deleted,
+            None if answered.is_empty() => Reason::Failed,
+            None => Reason::Stopped,
+        };
+        attach::closed(&self.live.id, &self.scene.pump, reason, &answered);
+    }
+
     /// Cancels what runs, stores what is left, gives the session up and says goodbye.
     async fn end(mut self, goodbye: Option<Goodbye>) -> mpsc::Receiver<Input> {
         if let Some(running) = self.running.take() {
@@ -498,6 +528,7 @@ impl Actor {
         // Nothing is taken from here on; what waits is answered by whoever gets it back.
         self.inputs.close();
         let saved = self.scene.pump.barrier().await;
+        self.say_why(goodbye.as_ref());
         self.scene.clean_up().await;
         self.scene.pump.close();
         if let Some(store) = self.scene.server.log() {
@@ -524,18 +555,22 @@ impl Actor {
         }
         let unsaved =
             CallError::new(ErrorKind::Internal, "the session has ended, but its last turns could not be saved");
+        let outcome = if saved { Ok(()) } else { Err(unsaved) };
+        let pump = &self.scene.pump;
         match goodbye {
-            Some(Goodbye::Closed(client, id)) if saved => client.respond(&id, Ok(&Empty {})),
-            Some(Goodbye::Closed(client, id)) => client.respond::<()>(&id, Err(&unsaved)),
-            Some(Goodbye::Unshown(client, id, error)) => client.respond::<()>(&id, Err(&CallError::from(error))),
+            Some(Goodbye::Closed(client, id)) => {
+                let outcome = outcome.clone().map(|()| Empty {});
+                pump.answer(&client.clone(), move || client.respond(&id, outcome.as_ref()));
+            }
+            Some(Goodbye::Unshown(client, id, error)) => client.respond::<()>(&id, Err(&error)),
             None => {}
         }
         for (client, id) in std::mem::take(&mut self.stops) {
-            if saved {
-                client.respond(&id, Ok(&StopResult { session_id: &self.scene.id, stopped: true }));
-            } else {
-                client.respond::<()>(&id, Err(&unsaved));
-            }
+            let (session, outcome) = (Arc::clone(&self.scene.id), outcome.clone());
+            pump.answer(&client.clone(), move || {
+                let result = outcome.as_ref().map(|()| StopResult { session_id: &session, stopped: true });
+                client.respond(&id, result.as_ref().map_err(|error| *error));
+            });
         }
         self.inputs
     }

@@ -19,7 +19,6 @@ use zeroclaw_acp_protocol::{
     RequestId,
     params::{OptionValue, SessionEventParams},
 };
-use zeroclaw_session_store::StoreError;
 
 use super::attach::LastTurn;
 use crate::{
@@ -88,7 +87,7 @@ pub(crate) enum Input {
     Unshown {
         client: Arc<Client>,
         id: RequestId,
-        error: StoreError,
+        error: CallError,
     },
     Commands,
 }

@@ -4,6 +4,7 @@
 pub(crate) mod actor;
 mod approvals;
 mod attach;
+mod audience;
 pub(crate) mod copy;
 mod dialog;
 mod lend;

@@ -146,7 +146,7 @@ async fn create(
         store.create_session(new).await?;
     }
     let pump = Pump::start(Arc::clone(id), &workspace.cwd, server.log().cloned(), 0, &server.meters);
-    pump.attach(Arc::clone(client));
+    pump.attach(client);
     let means = Means { workspace, mcp, system_prompt: params.system_prompt };
     Ok(scene(server, id, pump, entry, means, &Standing::default()))
 }
@@ -186,7 +186,7 @@ async fn restore(
     };
     let pump =
         Pump::start(Arc::clone(&record.id), &workspace.cwd, Some(Arc::clone(store)), record.last_seq, &server.meters);
-    pump.attach(Arc::clone(client));
+    pump.attach(client);
     let means = Means { workspace, mcp, system_prompt: params.system_prompt };
     let scene = scene(server, &record.id, pump, entry, means, &standing);
     Ok((scene, standing))

@@ -47,10 +47,6 @@ impl Ledger {
         Self { store, session, meters, backlog: Vec::new(), bytes: 0, batch_bytes: 0, failing: false, lost: false }
     }
 
-    pub(super) fn store(&self) -> Option<&Arc<dyn SessionStore>> {
-        self.store.as_ref()
-    }
-
     pub(super) fn begin(&mut self, start: TurnStart) {
         if self.keeps(start.prompt.len()) {
             self.batch_bytes = start.prompt.len();

@@ -14,32 +14,25 @@ use std::{
 
 use bytes::Bytes;
 use futures::FutureExt as _;
-use serde::Serialize;
-use serde_json::value::RawValue;
 use tokio::sync::{Notify, futures::Notified, oneshot};
 use tokio_util::sync::CancellationToken;
 use zeroclaw_acp_protocol::{ContentBlock, GatedUpdate, NoticeSeverity, RequestId, SessionUpdate, UpdateFrame};
 use zeroclaw_runtime::turn::Flow;
-use zeroclaw_session_store::{
-    EventKind, EventRecord, MessageRecord, SessionPatch, SessionStore, StoreError, TurnEnd, TurnStart,
-};
+use zeroclaw_session_store::{EventKind, EventRecord, MessageRecord, SessionPatch, SessionStore, TurnEnd, TurnStart};
 
-use super::ops::Ledger;
+use super::{
+    audience::{Apart, Audience, JoinError, Joined, Sent, Since, write_fitting},
+    ops::Ledger,
+};
 use crate::{
     client::{Client, lock},
-    encode, fit,
+    encode,
     meters::Meters,
 };
 
 /// Bytes of updates that wait to be stored and sent before the turn is told to wait: enough to make commits large,
 /// small enough that a stalled client costs little.
 const HIGH: usize = 256 * 1024;
-
-/// Events read from the store at once during a replay.
-const PAGE: u32 = 512;
-
-/// Told to a client that asked for numbers: its prompt's number in the log.
-const ACCEPTED: &str = "_zeroclaw/session/accepted";
 
 /// Something the user should know that is not the model's.
 #[derive(Clone, Copy, Debug)]
@@ -52,59 +45,21 @@ pub(crate) struct Notice<'a> {
     pub(crate) description: Option<&'a str>,
 }
 
-/// The client and request that a prompt's events come from: it knows its own words.
-type Origin = (Arc<Client>, RequestId);
-
-/// A client that does not get the event as the others do.
-#[derive(Debug)]
-enum Apart {
-    /// It is part of this client's own prompt.
-    Own(Origin),
-    /// This client gets another update in its place.
-    Instead(Arc<Client>, Vec<u8>),
-}
-
-/// An event on its way to the clients.
-type Sent = (EventRecord, Option<Apart>);
-
-/// Why a client cannot go on from where it was.
-#[derive(Debug)]
-pub(super) enum JoinError {
-    /// The log is shorter.
-    Beyond {
-        last: u64,
-    },
-    /// An event is not there any more.
-    Damaged {
-        seq: u64,
-    },
-    Store(StoreError),
-}
-
-/// Told whether a client has joined, and the number of the last event it got.
-struct Joined(Box<dyn FnOnce(Result<u64, JoinError>) + Send>);
-
-impl fmt::Debug for Joined {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Joined")
-    }
-}
-
-/// Told how a replay went, in its place among everything else the client gets.
-struct Replayed(Box<dyn FnOnce(Result<(), StoreError>) + Send>);
-
-impl fmt::Debug for Replayed {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Replayed")
-    }
-}
-
 /// Called in its place among everything else the clients get.
 struct Then(Box<dyn FnOnce() + Send>);
 
 impl fmt::Debug for Then {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Then")
+    }
+}
+
+/// Made in its place among everything that is said of the session, called in its place among what the client gets.
+struct Join(Box<dyn FnOnce() -> Joined + Send>);
+
+impl fmt::Debug for Join {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Join")
     }
 }
 
@@ -124,10 +79,8 @@ enum Item {
     End(TurnEnd, oneshot::Sender<bool>),
     /// A line for one client.
     Line(Arc<Client>, Vec<u8>),
-    /// The whole log for one client, then the signal.
-    Replay(Arc<Client>, Replayed),
-    /// The log behind a number for one client, which gets everything from there on.
-    Join(Arc<Client>, u64, Joined),
+    /// The log, or a part of it, for one client, which gets everything from there on.
+    Join(Arc<Client>, Since, Join),
     /// Facts about the session, kept with the next write.
     Patch(SessionPatch),
     Then(Then),
@@ -160,7 +113,7 @@ pub(crate) struct Pump {
     broken: CancellationToken,
     /// Clients may go and come back.
     lingers: AtomicBool,
-    clients: Mutex<Vec<Arc<Client>>>,
+    audience: Arc<Audience>,
     meters: Arc<Meters>,
 }
 
@@ -183,15 +136,11 @@ impl Pump {
             joined: Notify::new(),
             broken: CancellationToken::new(),
             lingers: AtomicBool::new(false),
-            clients: Mutex::default(),
+            audience: Audience::new(Arc::clone(&session), cwd, store.clone(), last_seq),
             meters: Arc::clone(meters),
         });
-        let worker = Worker {
-            frame: UpdateFrame::new(&session),
-            ledger: Ledger::new(store, session, Arc::clone(meters)),
-            seq: last_seq,
-            pump: Arc::clone(&pump),
-        };
+        let worker =
+            Worker { ledger: Ledger::new(store, session, Arc::clone(meters)), seq: last_seq, pump: Arc::clone(&pump) };
         let guarded = Arc::clone(&pump);
         tokio::spawn(async move {
             if AssertUnwindSafe(worker.run()).catch_unwind().await.is_err() {
@@ -203,15 +152,17 @@ impl Pump {
         pump
     }
 
-    pub(crate) fn attach(&self, client: Arc<Client>) {
-        let mut clients = lock(&self.clients);
-        if !clients.iter().any(|known| Arc::ptr_eq(known, &client)) {
-            if client.detaches() {
-                self.lingers.store(true, Ordering::Release);
-            }
-            clients.push(client);
+    /// Lets a client in that has missed nothing.
+    pub(crate) fn attach(&self, client: &Arc<Client>) {
+        self.audience.add(client);
+        self.welcome(client);
+    }
+
+    /// A client is there from now on: what is open is asked of it too.
+    fn welcome(&self, client: &Client) {
+        if client.detaches() {
+            self.lingers.store(true, Ordering::Release);
         }
-        drop(clients);
         self.joined.notify_waiters();
     }
 
@@ -220,9 +171,7 @@ impl Pump {
     }
 
     pub(crate) fn clients(&self) -> Vec<Arc<Client>> {
-        let mut clients = lock(&self.clients);
-        clients.retain(|client| !client.is_detached());
-        clients.clone()
+        self.audience.clients()
     }
 
     /// Woken when a client has come.
@@ -235,14 +184,14 @@ impl Pump {
         self.lingers.load(Ordering::Acquire)
     }
 
-    /// Sends the log behind `after` to a client and then everything that all get; calls `done` in between.
-    pub(super) fn join(
-        &self,
-        client: &Arc<Client>,
-        after: u64,
-        done: impl FnOnce(Result<u64, JoinError>) + Send + 'static,
-    ) {
-        self.push(Item::Join(Arc::clone(client), after, Joined(Box::new(done))));
+    /// Sends a client what it has missed, and then everything that all get. `prepare` is called in its place among everything
+    /// that is said of the session, and what it makes in between of the two.
+    pub(super) fn join<D>(&self, client: &Arc<Client>, since: Since, prepare: impl FnOnce() -> D + Send + 'static)
+    where
+        D: FnOnce(Result<u64, JoinError>) + Send + 'static,
+    {
+        let prepare = Box::new(move || Joined(Box::new(prepare())));
+        self.push(Item::Join(Arc::clone(client), since, Join(prepare)));
     }
 
     /// Queues an event that `encode` writes.
@@ -252,7 +201,7 @@ impl Pump {
 
     /// Queues a part of the user's prompt: it goes to every client but the one it came from.
     pub(crate) fn prompt_part(&self, turn: u64, from: &Arc<Client>, id: &RequestId, encode: impl FnOnce(&mut Vec<u8>)) {
-        let origin = Some(Apart::Own((Arc::clone(from), id.clone())));
+        let origin = Some(Apart::Own(Arc::clone(from), id.clone()));
         // A prompt is bounded by the line it came in, so there is no need to wait.
         match self.push_event(EventKind::UserPrompt, Some(turn), origin, encode) {
             Flow::Ready | Flow::Full => {}
@@ -341,7 +290,23 @@ impl Pump {
             }
         }
         // The session has ended, and with it what the line had to wait for.
-        client.write_line(&line);
+        self.audience.line(client, line);
+    }
+
+    /// Hands a line to one client behind everything that has been handed over until now.
+    pub(super) fn hand(&self, client: &Arc<Client>, line: Vec<u8>) {
+        self.audience.line(client, line);
+    }
+
+    /// Calls `answer` when the client has been sent everything that has been handed over until now.
+    pub(super) fn answer(&self, client: &Arc<Client>, answer: impl FnOnce() + Send + 'static) {
+        self.audience.then(client, Box::new(answer));
+    }
+
+    /// The same, once everything that was queued until now is handed over.
+    pub(super) fn answer_later(self: &Arc<Self>, client: &Arc<Client>, answer: impl FnOnce() + Send + 'static) {
+        let (audience, client) = (Arc::clone(&self.audience), Arc::clone(client));
+        self.then(move || audience.then(&client, Box::new(answer)));
     }
 
     /// Tells one client something that is state of now, not history.
@@ -388,11 +353,6 @@ impl Pump {
         let mut line = Vec::new();
         write_fitting(&UpdateFrame::new(&self.session), &mut line, encoded, None, client.max_line(), &self.cwd);
         self.line(client, line);
-    }
-
-    /// Sends the log as it is now to one client, then calls `done`.
-    pub(crate) fn replay(&self, client: &Arc<Client>, done: impl FnOnce(Result<(), StoreError>) + Send + 'static) {
-        self.push(Item::Replay(Arc::clone(client), Replayed(Box::new(done))));
     }
 
     /// Calls `then` when everything queued before is handed over: an answer that must follow updates.
@@ -454,22 +414,8 @@ impl Pump {
     }
 }
 
-/// Writes an update as one line, or as several where the client does not read so long a line. With a number, which
-/// stands for the whole, it is the last line that has it.
-fn write_fitting(frame: &UpdateFrame, out: &mut Vec<u8>, update: &[u8], seq: Option<u64>, most: usize, cwd: &Path) {
-    if frame.written_len(update) <= most {
-        return frame.write(out, update, seq);
-    }
-    let room = most.saturating_sub(frame.written_len(&[]));
-    let pieces = fit::update(update, room, cwd);
-    for (index, piece) in pieces.iter().enumerate() {
-        frame.write(out, piece, seq.filter(|_| index + 1 == pieces.len()));
-    }
-}
-
 struct Worker {
     pump: Arc<Pump>,
-    frame: UpdateFrame,
     ledger: Ledger,
     seq: u64,
 }
@@ -479,19 +425,9 @@ enum Step {
     Event(EventRecord, Option<Apart>),
     End(oneshot::Sender<bool>),
     Line(Arc<Client>, Vec<u8>),
-    /// Up to this number: what comes behind it in the queue is sent as itself.
-    Replay(Arc<Client>, u64, Replayed),
-    Join(Arc<Client>, u64, u64, Joined),
+    Join(Arc<Client>, Since, Join),
     Barrier(oneshot::Sender<bool>),
     Then(Then),
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Accepted<'a> {
-    session_id: &'a str,
-    prompt_id: &'a RawValue,
-    seq: u64,
 }
 
 impl Worker {
@@ -544,8 +480,7 @@ impl Worker {
                 Item::Line(client, line) => steps.push(Step::Line(client, line)),
                 Item::Patch(patch) => self.ledger.patch(patch),
                 Item::Then(then) => steps.push(Step::Then(then)),
-                Item::Replay(client, done) => steps.push(Step::Replay(client, self.seq, done)),
-                Item::Join(client, after, done) => steps.push(Step::Join(client, after, self.seq, done)),
+                Item::Join(client, since, join) => steps.push(Step::Join(client, since, join)),
                 Item::Barrier(done) => steps.push(Step::Barrier(done)),
             }
         }
@@ -562,148 +497,22 @@ impl Worker {
                 }
                 other => other,
             };
-            self.send(&events).await;
+            self.pump.audience.send(&events).await;
             events.clear();
             match step {
                 // A receiver that is gone does not wait for the signal.
                 Step::End(done) => drop(done.send(saved)),
                 Step::Barrier(done) => drop(done.send(saved)),
                 Step::Then(Then(then)) => then(),
-                Step::Line(client, line) => client.write_line(&line),
-                Step::Replay(client, last, Replayed(done)) => {
-                    let shown = self.replay(&client, 0, last, None).await;
-                    self.pump.attach(client);
-                    done(shown);
+                Step::Line(client, line) => self.pump.audience.line(&client, line),
+                Step::Join(client, since, Join(prepare)) => {
+                    self.pump.audience.join(&client, since, prepare());
+                    self.pump.welcome(&client);
                 }
-                Step::Join(client, after, last, Joined(done)) => done(self.join(client, after, last).await),
                 Step::Event(..) => {}
             }
         }
-        self.send(&events).await;
-    }
-
-    /// Hands a run of events to every client.
-    async fn send(&self, events: &[Sent]) {
-        if events.is_empty() {
-            return;
-        }
-        for client in self.pump.clients() {
-            let (numbered, most) = (client.capabilities().seq, client.max_line());
-            client
-                .write_updates(|out| {
-                    for (event, apart) in events {
-                        match apart {
-                            Some(Apart::Own((origin, id))) if Arc::ptr_eq(origin, &client) => {
-                                if numbered {
-                                    self.accepted(out, event.seq, id);
-                                }
-                            }
-                            Some(Apart::Instead(owner, update)) if Arc::ptr_eq(owner, &client) => {
-                                let seq = numbered.then_some(event.seq);
-                                write_fitting(&self.frame, out, update, seq, most, &self.pump.cwd);
-                            }
-                            Some(Apart::Own(_) | Apart::Instead(..)) | None => self.write(out, event, numbered, most),
-                        }
-                    }
-                })
-                .await;
-        }
-    }
-
-    fn write(&self, out: &mut Vec<u8>, event: &EventRecord, numbered: bool, most: usize) {
-        match event.kind {
-            EventKind::Update | EventKind::UserPrompt => {
-                let seq = numbered.then_some(event.seq);
-                write_fitting(&self.frame, out, &event.payload, seq, most, &self.pump.cwd);
-            }
-            EventKind::ClientEvent => {}
-        }
-    }
-
-    /// Says in its place that the store could not read something: a conversation with a hole must not look whole.
-    fn gap(&self, out: &mut Vec<u8>, client: &Client, seq: u64) {
-        let title = "A part of this conversation is damaged in the session store and was left out";
-        let mut update = Vec::new();
-        let notice = GatedUpdate::Notice { severity: NoticeSeverity::Warning, title, description: None };
-        if client.capabilities().opens(notice.gate()) {
-            encode::write_gated(&mut update, &notice);
-        } else {
-            let (text, message_id) = (format!("[{title}.]"), format!("gap-{seq}"));
-            let content = ContentBlock::text(&text);
-            encode::write(&mut update, &SessionUpdate::AgentMessageChunk { content, message_id: &message_id });
-        }
-        self.frame.write(out, &update, None);
-    }
-
-    fn accepted(&self, out: &mut Vec<u8>, seq: u64, id: &RequestId) {
-        let Ok(prompt_id) = serde_json::from_str(id.as_json()) else { return };
-        let params = Accepted { session_id: &self.pump.session, prompt_id, seq };
-        if let Err(error) = zeroclaw_acp_protocol::encode_notification(out, ACCEPTED, &params) {
-            tracing::error!(%error, "a notification could not be encoded");
-        }
-    }
-
-    /// Sends what a client has not seen and lets it in.
-    async fn join(&self, client: Arc<Client>, after: u64, last: u64) -> Result<u64, JoinError> {
-        if after > last {
-            return Err(JoinError::Beyond { last });
-        }
-        let mut damage = None;
-        self.replay(&client, after, last, Some(&mut damage)).await.map_err(JoinError::Store)?;
-        if let Some(seq) = damage {
-            return Err(JoinError::Damaged { seq });
-        }
-        self.pump.attach(client);
-        Ok(last)
-    }
-
-    /// Writes the stored bytes back, page by page, up to the event `last`.
-    /// A gap is told to the client, unless it is asked for in `damage`: then nothing is sent from there on.
-    async fn replay(
-        &self,
-        client: &Arc<Client>,
-        mut after: u64,
-        last: u64,
-        mut damage: Option<&mut Option<u64>>,
-    ) -> Result<(), StoreError> {
-        let Some(store) = self.ledger.store() else {
-            if let Some(damage) = damage {
-                *damage = (after < last).then_some(after + 1);
-            }
-            return Ok(());
-        };
-        let (numbered, most) = (client.capabilities().seq, client.max_line());
-        while after < last {
-            let mut page = store.events(&self.pump.session, after, PAGE).await?;
-            let first = after + 1;
-            let Some(end) = page.last() else {
-                if let Some(damage) = damage {
-                    *damage = Some(first);
-                }
-                return Ok(());
-            };
-            if let Some(damage) = damage.as_deref_mut()
-                && let Some(missing) = (first..).zip(&page).find(|(seq, event)| *seq != event.seq)
-            {
-                *damage = Some(missing.0);
-                return Ok(());
-            }
-            after = end.seq;
-            page.retain(|event| event.seq <= last);
-            client
-                .write_updates(|out| {
-                    let mut expected = first;
-                    for event in &page {
-                        if event.seq != expected {
-                            self.gap(out, client, expected);
-                        }
-                        expected = event.seq + 1;
-                        self.write(out, event, numbered, most);
-                    }
-                })
-                .await;
-        }
-        Ok(())
+        self.pump.audience.send(&events).await;
     }
 }
 

@@ -16,8 +16,8 @@ use zeroclaw_acp_protocol::{
     CallStatus, ContentBlock, ErrorKind, NoticeSeverity, RequestId, SessionUpdate,
     params::{ClientCapabilities, OptionValue, SystemPrompt},
     result::{
-        ConfigKind, ConfigOptionsResult, LoadSessionResult, Meta, NewSessionResult, PromptMeta, PromptResult,
-        PromptUsage,
+        ConfigKind, ConfigOptionsResult, LoadSessionResult, LogPosition, Meta, NewSessionResult, PromptMeta,
+        PromptResult, PromptUsage,
     },
 };
 use zeroclaw_runtime::{
@@ -83,8 +83,8 @@ pub(super) struct TurnScene {
 pub(super) enum Presented {
     /// To `session/new`.
     New,
-    /// To `session/load` and `session/resume`.
-    Again,
+    /// To `session/load` and `session/resume`, behind this event.
+    Again { seq: u64 },
     /// To `session/set_config_option`.
     Options,
 }
@@ -412,7 +412,10 @@ impl TurnScene {
                 let session_id = &self.id;
                 client.respond(request, Ok(&NewSessionResult { session_id, workspace_dir, modes, config_options }));
             }
-            Presented::Again => client.respond(request, Ok(&LoadSessionResult { modes, config_options })),
+            Presented::Again { seq } => {
+                let meta = client.capabilities().seq.then_some(Meta { zeroclaw: LogPosition { seq } });
+                client.respond(request, Ok(&LoadSessionResult { modes, config_options, meta }));
+            }
             Presented::Options => client.respond(request, Ok(&ConfigOptionsResult { config_options })),
         }
     }

@@ -18,7 +18,7 @@ use crate::{client::Client, server::OnDisconnect};
 async fn a_panic_while_an_event_is_written_leaves_nothing_of_it() {
     let (outbox, mut reader) = Outbox::new(1024);
     let pump = Pump::start("s-1".into(), Path::new("/"), None, 0, &Arc::default());
-    pump.attach(Client::new(outbox, ErrorTable::default(), OnDisconnect::End));
+    pump.attach(&Client::new(outbox, ErrorTable::default(), OnDisconnect::End));
     let _ = pump.event(EventKind::Update, None, |out| out.extend_from_slice(br#"{"number":1}"#));
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         pump.event(EventKind::Update, None, |out| {
