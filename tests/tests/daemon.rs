@@ -116,6 +116,15 @@ impl Daemon {
         self.request("GET", path, header).await
     }
 
+    /// The status of the answer to a request as it is written here.
+    pub(crate) async fn status_of(&self, request: &str) -> u16 {
+        let mut stream = TcpStream::connect(&self.address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).await.unwrap();
+        line.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{line}"))
+    }
+
     async fn post(&self, path: &str, header: &str) -> String {
         self.request("POST", path, header).await
     }
@@ -164,11 +173,19 @@ impl Client {
         self.notices.push(serde_json::from_str(text.as_str()).unwrap());
     }
 
+    /// The next message but a ping, which is answered by reading on.
     pub(crate) async fn message(&mut self) -> Option<Message> {
-        let message = tokio::time::timeout(LIMIT, self.socket.next()).await.expect("a message in time");
-        let message = message.and_then(Result::ok);
-        self.received += usize::from(matches!(message, Some(Message::Text(_))));
-        message
+        loop {
+            let message = tokio::time::timeout(LIMIT, self.socket.next()).await.expect("a message in time");
+            match message.and_then(Result::ok) {
+                Some(Message::Ping(_)) => {}
+                Some(Message::Text(text)) => {
+                    self.received += 1;
+                    return Some(Message::Text(text));
+                }
+                other => return other,
+            }
+        }
     }
 
     /// The answer to a request; what came before it is kept.
@@ -209,7 +226,7 @@ impl Client {
 }
 
 /// What a command prints, which has to succeed.
-async fn printed(lab: &Lab, arguments: &[&str]) -> String {
+pub(crate) async fn printed(lab: &Lab, arguments: &[&str]) -> String {
     let mut command: Command = lab.command("zeroclaw");
     let output = command.args(arguments).output().await.unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));

@@ -14,6 +14,9 @@ mod cases_files;
 #[cfg(test)]
 mod cases_framing;
 #[cfg(test)]
+#[cfg(unix)]
+mod cases_gateway;
+#[cfg(test)]
 mod cases_handshake;
 #[cfg(test)]
 mod cases_permissions;

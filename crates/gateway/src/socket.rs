@@ -64,18 +64,26 @@ fn close_of(over: Over) -> Option<CloseFrame> {
     Some(CloseFrame { code, reason: reason.into() })
 }
 
-/// Says how much went through a socket, and when something last came.
+/// Says when something last went through a socket, each in milliseconds after `start`.
 #[derive(Debug)]
 struct Traffic {
     start: Instant,
     written: AtomicU64,
-    /// Milliseconds after `start`.
     heard: AtomicU64,
 }
 
 impl Traffic {
+    fn note(&self, what: &AtomicU64) {
+        let since = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        what.store(since, Ordering::Relaxed);
+    }
+
     fn last_heard(&self) -> Instant {
         self.start + Duration::from_millis(self.heard.load(Ordering::Relaxed))
+    }
+
+    fn last_written(&self) -> Instant {
+        self.start + Duration::from_millis(self.written.load(Ordering::Relaxed))
     }
 }
 
@@ -93,8 +101,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Metered<I> {
     ) -> Poll<std::io::Result<()>> {
         let read = Pin::new(&mut self.io).poll_read(context, buffer);
         if read.is_ready() {
-            let since = u64::try_from(self.traffic.start.elapsed().as_millis()).unwrap_or(u64::MAX);
-            self.traffic.heard.store(since, Ordering::Relaxed);
+            self.traffic.note(&self.traffic.heard);
         }
         read
     }
@@ -103,8 +110,8 @@ impl<I: AsyncRead + Unpin> AsyncRead for Metered<I> {
 impl<I: AsyncWrite + Unpin> AsyncWrite for Metered<I> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(context, bytes);
-        if let Poll::Ready(Ok(count)) = &written {
-            self.traffic.written.fetch_add(*count as u64, Ordering::Relaxed);
+        if matches!(written, Poll::Ready(Ok(_))) {
+            self.traffic.note(&self.traffic.written);
         }
         written
     }
@@ -259,13 +266,14 @@ async fn send(sink: &mut SplitSink<Socket, Message>, batch: &Bytes, metrics: &Me
 
 /// Waits for a write as long as the peer takes anything at all.
 async fn progressing<T>(traffic: &Traffic, stall: Duration, work: impl Future<Output = T>) -> Result<T, Over> {
+    let began = Instant::now();
     tokio::pin!(work);
     loop {
-        let before = traffic.written.load(Ordering::Relaxed);
-        match timeout(stall, work.as_mut()).await {
+        let deadline = began.max(traffic.last_written()) + stall;
+        match timeout_at(deadline, work.as_mut()).await {
             Ok(done) => return Ok(done),
-            Err(_) if traffic.written.load(Ordering::Relaxed) == before => return Err(Over::Stalled),
-            Err(_) => {}
+            Err(_) if began.max(traffic.last_written()) + stall > deadline => {}
+            Err(_) => return Err(Over::Stalled),
         }
     }
 }
