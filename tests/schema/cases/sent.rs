@@ -21,9 +21,9 @@ use zeroclaw_acp_protocol::{
     result::{
         AgentCapabilities, AttachResult, AuthCapabilities, AuthMethod, Choice, ConfigKind, ConfigOption,
         ConfigOptionsResult, ConfigValue, Empty, EventResult, ExtensionCapabilities, Implementation, InitializeMeta,
-        InitializeResult, ListSessionsResult, LoadSessionResult, LogPosition, McpCapabilities, Meta, ModeState, NewSessionResult,
-        PromptCapabilities, PromptMeta, PromptResult, PromptUsage, SessionCapabilities, SessionInfo, SessionStatus,
-        StatusResult, StopResult, SystemPromptCapability, SystemPromptModes, TurnStatus,
+        InitializeResult, ListSessionsResult, LoadSessionResult, LogPosition, McpCapabilities, Meta, ModeState,
+        NewSessionResult, PromptCapabilities, PromptMeta, PromptResult, PromptUsage, SessionCapabilities, SessionInfo,
+        SessionStatus, StatusResult, StopResult, SystemPromptCapability, SystemPromptModes, TurnStatus,
     },
 };
 use zeroclaw_schema_judges::Judge;
@@ -108,7 +108,13 @@ fn answers(kind: MethodKind) -> BoxedStrategy<String> {
         MethodKind::SessionAttach => (id(), text(), any::<u64>(), id())
             .prop_map(|(id, session_id, seq, prompt)| {
                 let prompt = serde_json::value::to_raw_value(&prompt).expect("an id can be written");
-                let turn = TurnStatus { prompt_id: &prompt, client_id: Some("c-1"), state: "running", result: None, error: None };
+                let turn = TurnStatus {
+                    prompt_id: &prompt,
+                    client_id: Some("c-1"),
+                    state: "running",
+                    result: None,
+                    error: None,
+                };
                 answer(&id, &AttachResult { session_id: &session_id, seq, turn: Some(turn) })
             })
             .boxed(),

@@ -166,5 +166,6 @@ pub(super) fn refusal(error: JoinError) -> CallError {
         }
         JoinError::Busy => CallError::new(ErrorKind::SessionBusy, "what was asked for before is still being sent"),
         JoinError::Store(error) => error.into(),
+        JoinError::Panicked => CallError::new(ErrorKind::Internal, "internal error"),
     }
 }

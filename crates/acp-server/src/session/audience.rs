@@ -8,11 +8,13 @@
 use std::{
     collections::VecDeque,
     fmt,
+    panic::AssertUnwindSafe,
     path::Path,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
+use futures::FutureExt as _;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use zeroclaw_acp_protocol::{
@@ -79,6 +81,8 @@ pub(super) enum JoinError {
     /// What it has asked for before is still being sent to it.
     Busy,
     Store(StoreError),
+    /// Reading the log panicked, which ends what was asked for and not the connection.
+    Panicked,
 }
 
 /// Told whether a client has joined, and the number of the last event before, in its place among what the client gets.
@@ -330,12 +334,14 @@ impl Audience {
                 }
                 Next::Events(last) => last,
             };
-            let page = match &self.store {
-                Some(store) => store.events(&self.session, after, PAGE).await,
-                None => Ok(Vec::new()),
+            let read = async {
+                match &self.store {
+                    Some(store) => store.events(&self.session, after, PAGE).await,
+                    None => Ok(Vec::new()),
+                }
             };
-            let missing = match page {
-                Ok(mut page) => {
+            let missing = match AssertUnwindSafe(read).catch_unwind().await {
+                Ok(Ok(mut page)) => {
                     page.retain(|event| event.seq <= last);
                     let hole = (after + 1..).zip(&page).find(|(seq, event)| *seq != event.seq).map(|(seq, _)| seq);
                     match (page.last().map(|event| event.seq), hole) {
@@ -355,7 +361,8 @@ impl Audience {
                         }
                     }
                 }
-                Err(error) => JoinError::Store(error),
+                Ok(Err(error)) => JoinError::Store(error),
+                Err(_) => JoinError::Panicked,
             };
             match self.fail(&client, missing) {
                 Some(last) => after = last,
