@@ -5,6 +5,7 @@
 //! It refuses to think: no model, no tool, no store, no server.
 
 mod discover;
+mod editor;
 mod ledger;
 mod link;
 pub mod openclaw;

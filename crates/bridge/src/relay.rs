@@ -2,25 +2,20 @@
 
 use std::{io, time::Duration};
 
-use async_trait::async_trait;
-use bytes::Bytes;
 use tokio::{
     sync::{mpsc, watch},
-    task::JoinHandle,
     time::{Instant, sleep},
 };
-use zeroclaw_acp_protocol::{ErrorKind, ErrorObject, ErrorTable, encode_error};
-use zeroclaw_acp_transport::{Connection, Flow, Limits, Outbox, Rejected, stdio};
+use zeroclaw_acp_protocol::ErrorTable;
+use zeroclaw_acp_transport::{Flow, Limits, Outbox};
 
 use crate::{
     Options,
     discover::advice,
+    editor::{self, Editor, Input},
     ledger::{Ledger, Moves},
     link::{self, Gone, LinkError, Reader, Writer},
 };
-
-/// Messages of the client that wait while there is no gateway, at most; further ones stay in the pipe.
-const MAX_WAITING: usize = 1024;
 
 /// The first wait before a lost gateway is looked for; it doubles up to [`LAST_WAIT`].
 const FIRST_WAIT: Duration = Duration::from_millis(100);
@@ -46,31 +41,11 @@ pub enum End {
 /// # Errors
 /// The operating system refuses a thread.
 pub async fn serve(options: Options, limits: Limits, stop: impl Future<Output = ()>) -> io::Result<End> {
-    let (hurry, told) = watch::channel(false);
-    let (ended, over) = watch::channel(None);
-    let connect = |outbox: Outbox| {
-        let (sender, lines) = mpsc::channel(MAX_WAITING);
+    editor::serve(limits, PATIENCE, ErrorTable::default(), stop, |Editor { outbox, lines, hurry }| {
         let random = options.seed | 1;
-        let relay = Relay { options, ledger: Ledger::default(), outbox: outbox.clone(), lines, hurry: told, random };
-        let running = tokio::spawn(async move {
-            ended.send_replace(Some(relay.run().await));
-        });
-        Box::new(ClientSide { sender, outbox, running }) as Box<dyn Connection>
-    };
-    let mut ending = over.clone();
-    let stop = async {
-        tokio::select! {
-            () = stop => {
-                hurry.send_replace(true);
-            }
-            // A relay that is over has answered everything; what the client says now nobody hears.
-            _ = ending.wait_for(Option::is_some) => {}
-        }
-    };
-    let (input, output) = stdio::standard();
-    stdio::serve(input, output, limits, PATIENCE, connect, stop).await?;
-    let end = *over.borrow();
-    Ok(end.unwrap_or(End::Done))
+        Relay { options, ledger: Ledger::default(), outbox, lines, hurry, random }.run()
+    })
+    .await
 }
 
 /// Time for a goodbye when the process is asked to end.
@@ -78,38 +53,6 @@ const HURRY: Duration = Duration::from_millis(1500);
 
 /// Time for what the client has asked for to be answered after its input has ended.
 const PATIENCE: Duration = Duration::from_secs(24 * 3600);
-
-/// The client's side: lines go to the relay, one after the other.
-struct ClientSide {
-    sender: mpsc::Sender<Input>,
-    outbox: Outbox,
-    running: JoinHandle<()>,
-}
-
-#[async_trait]
-impl Connection for ClientSide {
-    async fn line(&mut self, line: &[u8]) {
-        // It fails when the relay is over, and then everything is answered that will be.
-        let _over = self.sender.send(Input::Line(Bytes::copy_from_slice(line))).await;
-    }
-
-    async fn rejected(&mut self, rejected: Rejected) {
-        let (id, why) = match &rejected {
-            Rejected::TooLong { id, length } => (id, format!("the message has {length} bytes, which is too long")),
-            Rejected::InvalidUtf8 { id } => (id, "the message is not valid UTF-8".to_owned()),
-        };
-        let error = ErrorObject::new(ErrorTable::default(), ErrorKind::InvalidRequest, why);
-        match self.outbox.append(|out| encode_error(out, id.as_ref(), &error)) {
-            Flow::Ready | Flow::Full => {}
-        }
-    }
-
-    async fn end(self: Box<Self>) {
-        let _over = self.sender.send(Input::End).await;
-        // A panic in the relay is in the log.
-        let _panic = self.running.await;
-    }
-}
 
 /// What joins the client's side and the gateway's.
 struct Relay {
@@ -120,14 +63,6 @@ struct Relay {
     /// True when the process is asked to end.
     hurry: watch::Receiver<bool>,
     random: u64,
-}
-
-/// Something from the client's side.
-#[derive(Debug)]
-enum Input {
-    Line(Bytes),
-    /// There will be no more.
-    End,
 }
 
 /// Why a connection is not used any more.

@@ -4,7 +4,7 @@
 use std::{borrow::Cow, path::Path};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use zeroclaw_acp_protocol::{ContentBlock, EmbeddedResource, PromptPart, ResourceBody};
 
@@ -50,17 +50,22 @@ pub(super) struct PromptMeta {
     pub(super) prefix_cwd: Option<bool>,
 }
 
+/// The `_meta` of parameters, read as what is wanted of it. What cannot be read is not there.
+pub(super) fn meta_of<T: Default + DeserializeOwned>(params: Option<&RawValue>) -> T {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Params<'a> {
+        #[serde(borrow, rename = "_meta")]
+        meta: Option<&'a RawValue>,
+    }
+    let params: Params<'_> = params.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+    params.meta.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
+}
+
 impl PromptMeta {
     /// Reads the `_meta` of parameters. What cannot be read is not there.
     pub(super) fn of(params: Option<&RawValue>) -> Self {
-        #[derive(Default, Deserialize)]
-        #[serde(default)]
-        struct Params<'a> {
-            #[serde(borrow, rename = "_meta")]
-            meta: Option<&'a RawValue>,
-        }
-        let params: Params<'_> = params.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
-        let mut meta: Self = params.meta.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+        let mut meta: Self = meta_of(params);
         meta.thinking = meta.thinking.or(meta.thinking_level.take());
         meta
     }

@@ -7,8 +7,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use async_trait::async_trait;
-use bytes::Bytes;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
@@ -16,7 +14,7 @@ use tokio::{
 };
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 use zeroclaw_acp_protocol::{ErrorKind, ErrorObject, ErrorTable, Frame, encode_error};
-use zeroclaw_acp_transport::{Connection, Flow, Limits, Outbox, Rejected, stdio};
+use zeroclaw_acp_transport::{Flow, Limits, Outbox};
 
 use super::{
     engine::{self, Engine, World},
@@ -27,10 +25,10 @@ use super::{
     socket::{self, Gone, Link},
     wire::{GatewayError, Hello},
 };
-use crate::End;
-
-/// Lines of the client that wait while there is no gateway yet, at most; further ones stay in the pipe.
-const MAX_WAITING: usize = 1024;
+use crate::{
+    End,
+    editor::{self, Editor, Input},
+};
 
 /// The first wait before the gateway is looked for again; it doubles.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
@@ -65,22 +63,19 @@ pub(super) async fn serve(
     seed: u64,
     stop: impl Future<Output = ()>,
 ) -> io::Result<End> {
-    let (hurry, told) = watch::channel(false);
-    let (ended, over) = watch::channel(None);
     let (ledger, found, keeping) = ledger::start(options.state_dir.join(super::LEDGER_DIR), options.caps)?;
     let identity = Arc::new(identity);
     let wait = options.wait;
     let engine = Engine::new(options.settings, world, Arc::clone(&identity), Instant::now());
     let door = Arc::new(options.door);
-    let connect = |outbox: Outbox| {
-        let (sender, lines) = mpsc::channel(MAX_WAITING);
+    let end = editor::serve(limits, GRACE, ErrorTable::Spec, stop, |Editor { outbox, lines, hurry }| {
         let driver = Driver {
             door,
             identity,
             engine,
-            outbox: outbox.clone(),
+            outbox,
             lines,
-            hurry: told,
+            hurry,
             ledger,
             found,
             place: Place::Nowhere,
@@ -95,67 +90,13 @@ pub(super) async fn serve(
             used: Credentials::default(),
             input_over: None,
         };
-        let running = tokio::spawn(async move {
-            ended.send_replace(Some(driver.run().await));
-        });
-        Box::new(ClientSide { sender, outbox, running }) as Box<dyn Connection>
-    };
-    let mut ending = over.clone();
-    let stop = async {
-        tokio::select! {
-            () = stop => {
-                hurry.send_replace(true);
-            }
-            // What is over has answered everything; what the client says now nobody hears.
-            _ = ending.wait_for(Option::is_some) => {}
-        }
-    };
-    let (input, output) = stdio::standard();
-    stdio::serve(input, output, limits, GRACE, connect, stop).await?;
-    let end = *over.borrow();
+        driver.run()
+    })
+    .await?;
     // The ledger's thread writes what it has and ends, as nobody sends any more.
     let joined = tokio::task::spawn_blocking(move || keeping.join().is_ok());
     let _slow = timeout(Duration::from_millis(500), joined).await;
-    Ok(end.unwrap_or(End::Done))
-}
-
-/// Something from the client's side.
-enum Input {
-    Line(Bytes),
-    /// There will be no more.
-    End,
-}
-
-/// The client's side: lines go to the driver, one after the other.
-struct ClientSide {
-    sender: mpsc::Sender<Input>,
-    outbox: Outbox,
-    running: JoinHandle<()>,
-}
-
-#[async_trait]
-impl Connection for ClientSide {
-    async fn line(&mut self, line: &[u8]) {
-        // It fails when everything is over, and then everything is answered that will be.
-        let _over = self.sender.send(Input::Line(Bytes::copy_from_slice(line))).await;
-    }
-
-    async fn rejected(&mut self, rejected: Rejected) {
-        let (id, why) = match &rejected {
-            Rejected::TooLong { id, length } => (id, format!("the message has {length} bytes, which is too long")),
-            Rejected::InvalidUtf8 { id } => (id, "the message is not valid UTF-8".to_owned()),
-        };
-        let error = ErrorObject::new(ErrorTable::Spec, ErrorKind::InvalidRequest, why);
-        match self.outbox.append(|out| encode_error(out, id.as_ref(), &error)) {
-            Flow::Ready | Flow::Full => {}
-        }
-    }
-
-    async fn end(self: Box<Self>) {
-        let _over = self.sender.send(Input::End).await;
-        // A panic of the driver is in the log.
-        let _panic = self.running.await;
-    }
+    Ok(end)
 }
 
 /// Where the connection is.

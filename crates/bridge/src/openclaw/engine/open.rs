@@ -18,7 +18,7 @@ use crate::openclaw::{
     gateway::Repeat,
     history::{History, MAX_ROWS},
     ledger::{self, Record},
-    prompt::clean_title,
+    prompt::{clean_title, meta_of},
     wire::{self, GatewayError, SessionRow},
 };
 
@@ -123,7 +123,7 @@ impl Engine {
             let why = format!("too many sessions are being created; retry after {seconds}s");
             return self.fail(id, ErrorKind::SessionLimitReached, why);
         }
-        let routing = routing(params);
+        let routing: Routing = meta_of(params);
         let opening = Opening {
             request: id.clone(),
             how,
@@ -418,17 +418,6 @@ impl Engine {
             self.drop_session(&id, now);
         }
     }
-}
-
-fn routing(params: Option<&RawValue>) -> Routing {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Params<'a> {
-        #[serde(borrow, rename = "_meta")]
-        meta: Option<&'a RawValue>,
-    }
-    let params: Params<'_> = params.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
-    params.meta.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
 }
 
 /// Whether an id is one that this bridge gives.
