@@ -15,13 +15,14 @@ pub(super) fn sandbox_settings(loaded: &Loaded, env: &Env) -> SandboxSettings {
     let home = env.home().map(PathBuf::from);
     // A relative path says nothing without a directory to start at.
     let paths = |list: &[String]| list.iter().map(PathBuf::from).filter(|path| path.is_absolute()).collect::<Vec<_>>();
-    let mut readable = layout::readable(home.as_deref(), &shell_env(env, &config.pass_env));
+    let commands = shell_env(env, &config.pass_env);
+    let mut readable = layout::readable(home.as_deref(), &commands);
     readable.extend(paths(&config.readable));
     SandboxSettings {
         backend: backend(config.backend),
         readable,
         writable: paths(&config.writable),
-        hidden: layout::hidden(home.as_deref()),
+        hidden: layout::hidden(home.as_deref(), &commands),
         caches: layout::caches(home.as_deref()),
         local_sockets: config.local_sockets,
         limits: Limits {

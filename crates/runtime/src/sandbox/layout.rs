@@ -116,9 +116,43 @@ const SYSTEM_SECRETS: &[&str] = &[
     "/etc/wireguard",
 ];
 
-/// The variables that name a tool chain kept elsewhere.
-const HOMES: &[&str] =
-    &["CARGO_HOME", "RUSTUP_HOME", "GOPATH", "GOROOT", "JAVA_HOME", "NVM_DIR", "PYENV_ROOT", "VIRTUAL_ENV"];
+/// The variables that name a tool chain kept elsewhere, each with where it usually is below the home directory.
+const HOMES: &[(&str, Option<&str>)] = &[
+    ("CARGO_HOME", Some(".cargo")),
+    ("RUSTUP_HOME", Some(".rustup")),
+    ("GOPATH", Some("go")),
+    ("GOROOT", None),
+    ("JAVA_HOME", None),
+    ("NVM_DIR", Some(".nvm")),
+    ("PYENV_ROOT", Some(".pyenv")),
+    ("VIRTUAL_ENV", None),
+];
+
+fn value<'e>(env: &'e [(String, String)], name: &str) -> Option<&'e str> {
+    env.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+}
+
+/// The directories that variables name, each with where it usually is.
+fn named(env: &[(String, String)]) -> impl Iterator<Item = (PathBuf, Option<&'static str>)> {
+    HOMES.iter().filter_map(|(name, usual)| Some((PathBuf::from(value(env, name)?), *usual)))
+}
+
+fn search_path(env: &[(String, String)]) -> impl Iterator<Item = PathBuf> {
+    value(env, "PATH").into_iter().flat_map(std::env::split_paths)
+}
+
+/// The tool chains that the search path leads into, in whose home directory it may be: a program of theirs does not run
+/// without the rest. With where each usually is.
+fn led_into(env: &[(String, String)]) -> impl Iterator<Item = (PathBuf, Option<&'static str>)> {
+    // A name without a dot says nothing: `go` is a directory like any other.
+    let chains = TOOLCHAINS.iter().copied().filter(|name| name.starts_with('.'));
+    search_path(env).flat_map(move |path| {
+        let of = path.clone();
+        chains
+            .clone()
+            .filter_map(move |name| Some((of.ancestors().find(|above| above.ends_with(name))?.to_owned(), Some(name))))
+    })
+}
 
 /// What is readable, for a home directory and the environment of commands.
 #[must_use]
@@ -127,15 +161,13 @@ pub fn readable(home: Option<&Path>, env: &[(String, String)]) -> Vec<PathBuf> {
     if let Some(home) = home.filter(|home| home.is_absolute()) {
         paths.extend(TOOLCHAINS.iter().map(|name| home.join(name)));
     }
-    let value = |name: &str| env.iter().find(|(known, _)| known == name).map(|(_, value)| value);
-    let named = HOMES.iter().filter_map(|name| value(name)).map(PathBuf::from);
-    let programs = value("PATH").into_iter().flat_map(std::env::split_paths);
     let fits = |path: &PathBuf| {
         let plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
         // The home directory in the search path is no reason to open it.
         path.is_absolute() && plain && home.is_none_or(|home| !home.starts_with(path))
     };
-    for path in named.chain(programs).filter(fits) {
+    let chains = named(env).chain(led_into(env)).map(|(path, _)| path);
+    for path in chains.chain(search_path(env)).filter(fits) {
         if !paths.contains(&path) {
             paths.push(path);
         }
@@ -150,9 +182,19 @@ pub fn caches(home: Option<&Path>) -> Vec<(String, PathBuf)> {
     home.into_iter().flat_map(|home| usual.map(|(variable, name)| (variable.to_owned(), home.join(name)))).collect()
 }
 
-/// What stays closed although it lies in something readable.
+/// What stays closed although it lies in something readable, wherever the tool chain is.
 #[must_use]
-pub fn hidden(home: Option<&Path>) -> Vec<PathBuf> {
-    let below = home.into_iter().flat_map(|home| PASSWORDS.iter().map(move |name| home.join(name)));
-    below.chain(SYSTEM_SECRETS.iter().map(PathBuf::from)).collect()
+pub fn hidden(home: Option<&Path>, env: &[(String, String)]) -> Vec<PathBuf> {
+    let usual = home.into_iter().flat_map(|home| PASSWORDS.iter().map(|name| home.join(name)));
+    let moved = named(env).chain(led_into(env)).flat_map(|(chain, usual)| {
+        let inside = PASSWORDS.iter().filter_map(move |name| Path::new(name).strip_prefix(usual?).ok());
+        inside.map(move |name| chain.join(name)).collect::<Vec<_>>()
+    });
+    let mut paths: Vec<PathBuf> = SYSTEM_SECRETS.iter().map(PathBuf::from).collect();
+    for path in usual.chain(moved) {
+        if !paths.contains(&path) {
+            paths.push(path);
+        }
+    }
+    paths
 }

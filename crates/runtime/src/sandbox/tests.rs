@@ -91,7 +91,30 @@ fn the_search_path_opens_no_home() {
     for unexpected in ["/home/u", "/home", "/", ".", "bin", "/a/../b", "/tmp", "/home/u/.ssh", "/home/u/.npmrc"] {
         assert!(!readable.contains(&unexpected.into()), "{unexpected}");
     }
-    assert!(layout::hidden(Some(home)).contains(&"/home/u/.cargo/credentials.toml".into()));
+    assert!(layout::hidden(Some(home), &[]).contains(&"/home/u/.cargo/credentials.toml".into()));
+}
+
+#[test]
+fn a_tool_chain_works_wherever_it_is_and_keeps_its_passwords() {
+    let env = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
+    let home = Path::new("/home/u");
+    let path = env("PATH", "/root/.pyenv/shims:/srv/ci/.cargo/bin:/home/u/.local/share/mise/installs/node/22/bin");
+    let readable = layout::readable(Some(home), &path);
+    for expected in ["/root/.pyenv", "/srv/ci/.cargo"] {
+        assert!(readable.contains(&expected.into()), "{expected}");
+    }
+    for unexpected in ["/root", "/srv/ci", "/srv", "/root/.cargo", "/home/u/.local/share", "/home/u/.local"] {
+        assert!(!readable.contains(&unexpected.into()), "{unexpected}");
+    }
+    assert!(layout::hidden(Some(home), &path).contains(&"/srv/ci/.cargo/credentials.toml".into()));
+    assert!(!layout::readable(Some(home), &env("PATH", "/data/go/tools/bin")).contains(&"/data/go".into()));
+
+    let moved = layout::hidden(Some(home), &env("CARGO_HOME", "/data/cargo"));
+    for expected in ["/data/cargo/credentials", "/data/cargo/credentials.toml", "/home/u/.cargo/credentials.toml"] {
+        assert!(moved.contains(&expected.into()), "{expected}");
+    }
+    // A variable that is no tool chain with passwords closes nothing.
+    assert_eq!(layout::hidden(None, &env("JAVA_HOME", "/data/jdk")), layout::hidden(None, &[]));
 }
 
 #[test]

@@ -139,7 +139,7 @@ impl Bench {
             backend: Backend::Landlock,
             readable: layout::readable(home.as_deref(), &env),
             writable: Vec::new(),
-            hidden: layout::hidden(home.as_deref()),
+            hidden: layout::hidden(home.as_deref(), &env),
             caches: layout::caches(home.as_deref()),
             local_sockets: false,
             limits: Limits::default(),
