@@ -98,12 +98,12 @@ fn the_search_path_opens_no_home() {
 fn a_tool_chain_works_wherever_it_is_and_keeps_its_passwords() {
     let env = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
     let home = Path::new("/home/u");
-    let path = env("PATH", "/root/.pyenv/shims:/srv/ci/.cargo/bin:/home/u/.local/share/mise/installs/node/22/bin");
+    let path = env("PATH", "/data/.pyenv/shims:/srv/ci/.cargo/bin:/home/u/.local/share/mise/installs/node/22/bin");
     let readable = layout::readable(Some(home), &path);
-    for expected in ["/root/.pyenv", "/srv/ci/.cargo"] {
+    for expected in ["/data/.pyenv", "/srv/ci/.cargo"] {
         assert!(readable.contains(&expected.into()), "{expected}");
     }
-    for unexpected in ["/root", "/srv/ci", "/srv", "/root/.cargo", "/home/u/.local/share", "/home/u/.local"] {
+    for unexpected in ["/data", "/srv/ci", "/srv", "/data/.cargo", "/home/u/.local/share", "/home/u/.local"] {
         assert!(!readable.contains(&unexpected.into()), "{unexpected}");
     }
     assert!(layout::hidden(Some(home), &path).contains(&"/srv/ci/.cargo/credentials.toml".into()));
